@@ -1,4 +1,4 @@
-//! A model's folder: weights, their index, configuration.
+//! A model folder: weights, their index, configuration.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use ember_decoding::config::{FolderSettings, GenerationConfig, Knobs};
 use ember_model::folder::{StoredWeights, TensorFile, expected_tensors, read_config, read_end_tokens};
 use ember_model::folder::{verify_checksums, verify_checksums_for_inference};
 
-use crate::harness::{Harness, clear, clear_file};
-use crate::place;
+use crate::harness::{Harness, check_error, check_file_error};
+use crate::scratch;
 
 pub const HARNESSES: &[Harness] = &[
     Harness { name: "safetensors", longest: 1 << 14, read: safetensors },
@@ -22,10 +22,10 @@ const CONFIG: &[u8] = include_bytes!("../seeds/config/smallest.json");
 const WEIGHTS: &[u8] = include_bytes!("../seeds/safetensors/smallest.safetensors");
 
 fn safetensors(bytes: &[u8]) {
-    let folder = place::folder(&[("config.json", CONFIG), ("model.safetensors", bytes)]);
-    if let Some(file) = clear_file(TensorFile::open(&folder.join("model.safetensors"))) {
+    let folder = scratch::folder(&[("config.json", CONFIG), ("model.safetensors", bytes)]);
+    if let Some(file) = check_file_error(TensorFile::open(&folder.join("model.safetensors"))) {
         for name in file.names() {
-            if let Some(tensor) = clear_file(file.read(&name)) {
+            if let Some(tensor) = check_file_error(file.read(&name)) {
                 assert_eq!(tensor.values.len(), tensor.shape.iter().product::<usize>(), "{name}");
             }
         }
@@ -33,11 +33,11 @@ fn safetensors(bytes: &[u8]) {
     weights(&folder);
 }
 
-/// Weights that are said to be right have every value.
+/// Checks that accepted weights have every tensor complete.
 fn weights(folder: &Path) {
-    let Some(stored) = clear_file(StoredWeights::of(folder)) else { return };
+    let Some(stored) = check_file_error(StoredWeights::of(folder)) else { return };
     for (name, shape) in expected_tensors(&stored.config) {
-        if let Some(values) = clear_file(stored.values(&name, &shape)) {
+        if let Some(values) = check_file_error(stored.values(&name, &shape)) {
             assert_eq!(values.len(), shape.iter().product::<usize>(), "{name}");
         }
     }
@@ -45,28 +45,28 @@ fn weights(folder: &Path) {
 
 fn index(bytes: &[u8]) {
     let files = [("config.json", CONFIG), ("model.safetensors.index.json", bytes), ("a.safetensors", WEIGHTS)];
-    weights(&place::folder(&files));
+    weights(&scratch::folder(&files));
 }
 
 fn config(bytes: &[u8]) {
-    let folder = place::folder(&[("config.json", bytes)]);
-    clear_file(read_end_tokens(&folder));
-    clear_file(read_config(&folder));
-    weights(&place::folder(&[("config.json", bytes), ("model.safetensors", WEIGHTS)]));
+    let folder = scratch::folder(&[("config.json", bytes)]);
+    check_file_error(read_end_tokens(&folder));
+    check_file_error(read_config(&folder));
+    weights(&scratch::folder(&[("config.json", bytes), ("model.safetensors", WEIGHTS)]));
 }
 
 fn generation_config(bytes: &[u8]) {
-    let folder = place::folder(&[("config.json", CONFIG), ("generation_config.json", bytes)]);
-    clear_file(read_end_tokens(&folder));
-    let Some(settings) = clear_file(FolderSettings::read(&folder)) else { return };
-    clear(settings.check_vocabulary(5));
-    if let Some((config, _)) = clear(GenerationConfig::resolve(&Knobs::default(), &settings)) {
-        clear(config.check(5));
+    let folder = scratch::folder(&[("config.json", CONFIG), ("generation_config.json", bytes)]);
+    check_file_error(read_end_tokens(&folder));
+    let Some(settings) = check_file_error(FolderSettings::read(&folder)) else { return };
+    check_error(settings.check_vocabulary(5));
+    if let Some((config, _)) = check_error(GenerationConfig::resolve(&Knobs::default(), &settings)) {
+        check_error(config.check(5));
     }
 }
 
 fn checksums(bytes: &[u8]) {
-    let folder = place::folder(&[("config.json", CONFIG), ("model.safetensors", WEIGHTS), ("checksums.json", bytes)]);
-    clear_file(verify_checksums(&folder));
-    clear_file(verify_checksums_for_inference(&folder));
+    let folder = scratch::folder(&[("config.json", CONFIG), ("model.safetensors", WEIGHTS), ("checksums.json", bytes)]);
+    check_file_error(verify_checksums(&folder));
+    check_file_error(verify_checksums_for_inference(&folder));
 }

@@ -1,39 +1,38 @@
-//! What a harness is, and what it asks of errors.
+//! The type of a harness, and the checks of a reader's errors.
 
 use std::error::Error;
 
 use ember_host::file_error::with_causes;
 
-use crate::place;
+use crate::scratch;
 
-/// A reader, and how bytes come to it.
+/// A reader under test, and the function that feeds it bytes.
 pub struct Harness {
-    /// What it is called, and the folder of its inputs.
+    /// Its name, which is also the name of the folder of its inputs.
     pub name: &'static str,
-    /// The longest inputs that are tried, in bytes: what a longer one may reach, a shorter one does
-    /// sooner.
+    /// Maximum length of an input in bytes: shorter inputs reach the same code sooner.
     pub longest: usize,
-    /// Reads an input; panics where the reader does not do as it promises.
+    /// Reads an input; panics if the reader breaks a promise.
     pub read: fn(&[u8]),
 }
 
-/// Holds a reader to the form of its errors: a line that says something.
-pub fn clear<T, E: Error + 'static>(result: Result<T, E>) -> Option<T> {
+/// Returns the value, or checks that the error is one line of text.
+pub fn check_error<T, E: Error + 'static>(result: Result<T, E>) -> Option<T> {
     result.map_err(|error| one_line(&with_causes(&error))).ok()
 }
 
-/// The same of the reader of a [file](place), which its errors name.
-pub fn clear_file<T, E: Error + 'static>(result: Result<T, E>) -> Option<T> {
+/// As [`check_error`], for the reader of a [file](crate::scratch), which its errors must name.
+pub fn check_file_error<T, E: Error + 'static>(result: Result<T, E>) -> Option<T> {
     result.map_err(|error| names_file(&with_causes(&error))).ok()
 }
 
-/// Holds to the form of an error's words.
+/// Checks that a message is one line of text.
 pub fn one_line(line: &str) {
     assert!(!line.trim().is_empty() && !line.contains('\n'), "an error that is not one line: {line:?}");
 }
 
-/// Holds to the form of an error that comes of a file.
+/// Checks that a message is one line and names the file.
 pub fn names_file(line: &str) {
     one_line(line);
-    assert!(line.contains(place::NAME), "an error that names no file: {line}");
+    assert!(line.contains(scratch::PREFIX), "an error that names no file: {line}");
 }

@@ -1,23 +1,23 @@
-//! Every reader of what others made, each called with whatever bytes.
+//! Fuzz targets for every reader of foreign data, each called with arbitrary bytes.
 //!
-//! What it is: a table of [`harnesses`], a file here for each room whose readers they call, and
-//! [limits] on what reading an input may take. The program of this package hands them inputs that
-//! libFuzzer grows by what they reach (`tools/fuzz/run`); the test `replay` hands them what was kept:
-//! `seeds`, and `regressions`, the inputs that once found a fault.
+//! The crate has a table of [`harnesses`], in one file for each room whose readers they call, and
+//! [limits] on the memory and time of reading an input. This package's program runs them on inputs
+//! that libFuzzer mutates for coverage (`tools/fuzz/run`); the test `replay` runs them on the
+//! stored inputs: `seeds`, and `regressions`, which once triggered a fault.
 //!
-//! What a harness asks of a reader: it comes to an end, within the limits, in a value that holds to
-//! what the reader promises or in an error of one line, which names the file. A panic is a fault,
-//! unless the reader holds it and says it in a line.
+//! A harness requires that the reader ends within the limits, with a value that keeps the reader's
+//! promises or with an error of one line, which names the file. A panic is a fault, unless the
+//! reader catches it and reports it in such a line.
 
 mod decoding;
 mod folders;
 mod formats;
 mod harness;
 pub mod limits;
-mod place;
 mod prepared;
 mod preparing;
 mod program;
+mod scratch;
 mod texts;
 mod training;
 mod zip;

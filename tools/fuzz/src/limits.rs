@@ -1,22 +1,21 @@
-//! What reading an input may take: memory here, time where the input is handed over.
+//! Limits on reading an input: memory is enforced here, time by the callers.
 
-#![allow(unsafe_code)] // an allocator that counts
+#![allow(unsafe_code)] // a counting allocator
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The most bytes that all threads together may hold while an input is read, beside what they held
-/// before.
-pub const MOST_BYTES: usize = 512 << 20;
+/// Maximum of bytes that all threads together may allocate while an input is read.
+pub const MAX_BYTES: usize = 512 << 20;
 
-/// How long an input may take.
-pub const MOST_TIME: Duration = Duration::from_secs(10);
+/// Maximum time for an input.
+pub const MAX_TIME: Duration = Duration::from_secs(10);
 
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(usize::MAX);
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// The system's allocator, which ends the process where more is asked for than is allowed.
+/// The system's allocator; ends the process when an allocation exceeds the limit.
 struct Limited;
 
 #[global_allocator]
@@ -25,50 +24,50 @@ static ALLOCATOR: Limited = Limited;
 // SAFETY: every call is the system allocator's own, or the process ends.
 unsafe impl GlobalAlloc for Limited {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        take(layout.size());
-        // SAFETY: the caller's promises are handed on.
+        count(layout.size());
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        take(layout.size());
-        // SAFETY: the caller's promises are handed on.
+        count(layout.size());
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        take(size);
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are handed on.
+        count(size);
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.realloc(at, layout, size) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are handed on.
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(at, layout) }
     }
 }
 
-fn take(bytes: usize) {
-    let held = HELD.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-    if held > MOST.load(Ordering::Relaxed) {
-        MOST.store(usize::MAX, Ordering::Relaxed); // telling of it needs memory too
-        end(held);
+fn count(bytes: usize) {
+    let allocated = ALLOCATED.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+    if allocated > LIMIT.load(Ordering::Relaxed) {
+        LIMIT.store(usize::MAX, Ordering::Relaxed); // reporting it needs memory too
+        abort(allocated);
     }
 }
 
-/// Ends the process: a panic might be held by the reader that is tried.
-fn end(held: usize) -> ! {
+/// Ends the process: the reader under test might catch a panic.
+fn abort(allocated: usize) -> ! {
     let trace = std::backtrace::Backtrace::force_capture();
-    eprintln!("{held} bytes are asked for, and an input may take {MOST_BYTES}\n{trace}");
+    eprintln!("{allocated} bytes are asked for, and an input may take {MAX_BYTES}\n{trace}");
     std::process::abort()
 }
 
-/// Runs `work` with no more memory than an input may take; else the process ends.
+/// Runs `work`; ends the process if it allocates more than the limit.
 pub fn within_memory<T>(work: impl FnOnce() -> T) -> T {
-    MOST.store(HELD.load(Ordering::Relaxed) + MOST_BYTES, Ordering::Relaxed);
+    LIMIT.store(ALLOCATED.load(Ordering::Relaxed) + MAX_BYTES, Ordering::Relaxed);
     let result = work();
-    MOST.store(usize::MAX, Ordering::Relaxed);
+    LIMIT.store(usize::MAX, Ordering::Relaxed);
     result
 }

@@ -1,4 +1,4 @@
-//! What libFuzzer calls: one program for all harnesses, of which `EMBER_FUZZ` names one.
+//! The entry points that libFuzzer calls: one program for all harnesses; `EMBER_FUZZ` selects one.
 #![no_main]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use std::{env, process, slice};
 
 use ember_fuzz::{Harness, harnesses, limits};
-// The driver, whose `main` is the program's.
+// libFuzzer's driver, which provides `main`.
 use libfuzzer_sys as _;
 
 static CHOSEN: LazyLock<Option<&Harness>> = LazyLock::new(|| {
@@ -14,8 +14,8 @@ static CHOSEN: LazyLock<Option<&Harness>> = LazyLock::new(|| {
     harnesses().find(|harness| harness.name == name)
 });
 
-/// Before the first input: where no harness is named, tells which there are, and their longest
-/// inputs.
+/// Called before the first input. If no harness is selected, lists all with their maximum input
+/// lengths, and exits.
 #[unsafe(no_mangle)]
 pub extern "C" fn LLVMFuzzerInitialize(_: *const i32, _: *const *const *const u8) -> i32 {
     if CHOSEN.is_none() {
@@ -25,16 +25,17 @@ pub extern "C" fn LLVMFuzzerInitialize(_: *const i32, _: *const *const *const u8
     0
 }
 
-/// An input. A panic that leaves the reader ends the process, by which libFuzzer knows a fault; one
-/// that the reader holds does not, which a panic hook could not tell apart.
+/// Runs the harness on an input. A panic that escapes the reader aborts the process, which
+/// libFuzzer records as a fault; one that the reader catches does not. A panic hook could not tell
+/// them apart.
 ///
 /// # Safety
-/// `bytes` are `length` bytes.
+/// `bytes` points to `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn LLVMFuzzerTestOneInput(bytes: *const u8, length: usize) -> i32 {
     let input = match length {
         0 => &[],
-        // SAFETY: libFuzzer hands over that many bytes.
+        // SAFETY: libFuzzer passes that many bytes.
         _ => unsafe { slice::from_raw_parts(bytes, length) },
     };
     let Some(chosen) = *CHOSEN else { process::abort() };

@@ -1,4 +1,4 @@
-//! A text on its way to tokens.
+//! The preparation of a text.
 
 use std::convert::Infallible;
 
@@ -6,28 +6,28 @@ use ember_data::look::look;
 use ember_data::prepare::{Dataset, Input, PrepareOptions, Silent, diff, prepare};
 use ember_data::sensitive::Masking;
 
-use crate::harness::{Harness, clear_file};
-use crate::place;
+use crate::harness::{Harness, check_file_error};
+use crate::scratch;
 
 pub const HARNESSES: &[Harness] = &[
     Harness { name: "prepare", longest: 1 << 12, read: text },
     Harness { name: "masking", longest: 1 << 11, read: masking },
 ];
 
-/// A text that is looked at, cleaned, masked and split. What is prepared opens.
+/// Looks at a text, cleans, masks and splits it, and checks that the prepared result opens.
 fn text(bytes: &[u8]) {
-    let path = place::file("text.txt", bytes);
+    let path = scratch::file("text.txt", bytes);
     let out = path.with_file_name("data");
     let options =
         PrepareOptions { inputs: vec![Input::Path(path)], out: out.clone(), mask: true, ..PrepareOptions::default() };
-    clear_file(look(&options, &Silent));
-    clear_file(diff(&options, &mut |_| {}));
-    if clear_file(prepare(&options, &Silent)).is_some() {
-        clear_file(Dataset::open(&out)).expect("what was prepared opens");
+    check_file_error(look(&options, &Silent));
+    check_file_error(diff(&options, &mut |_| {}));
+    if check_file_error(prepare(&options, &Silent)).is_some() {
+        check_file_error(Dataset::open(&out)).expect("what was prepared opens");
     }
 }
 
-/// What is masked does not depend on the pieces in which a text comes.
+/// Checks that masking does not depend on how the text is split into pieces.
 fn masking(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let whole = masked([text]);

@@ -1,4 +1,4 @@
-//! What `ember-generate` reads by itself: files that flags name, and requests over HTTP.
+//! The readers of `ember-generate` itself: files named by flags, and HTTP requests.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::{Harness, names_file};
-use crate::{limits, place};
+use crate::{limits, scratch};
 
 pub const HARNESSES: &[Harness] = &[
     Harness { name: "http", longest: 1 << 12, read: http },
@@ -22,28 +22,28 @@ pub const HARNESSES: &[Harness] = &[
     Harness { name: "trace", longest: 1 << 12, read: trace },
 ];
 
-/// Holds an error to the form that the program gives it, and to naming the file.
-fn clear<T>(result: Result<T>) -> Option<T> {
+/// Returns the value, or checks that the program's error is one line and names the file.
+fn check_error<T>(result: Result<T>) -> Option<T> {
     result.map_err(|error| names_file(&with_causes(error.as_ref()))).ok()
 }
 
 fn prompts(bytes: &[u8]) {
     for name in ["prompts.txt", "prompts.jsonl"] {
-        clear(prompts::read("--prompts", &place::file(name, bytes)));
+        check_error(prompts::read("--prompts", &scratch::file(name, bytes)));
     }
 }
 
 fn questions(bytes: &[u8]) {
-    clear(choices::read(&place::file("questions.jsonl", bytes)));
+    check_error(choices::read(&scratch::file("questions.jsonl", bytes)));
 }
 
 fn trace(bytes: &[u8]) {
-    let Some(trace) = clear(Trace::read(&place::file("trace.jsonl", bytes))) else { return };
-    clear(trace.check(5));
-    trace.lines::<Value>().map_while(clear).for_each(drop);
+    let Some(trace) = check_error(Trace::read(&scratch::file("trace.jsonl", bytes))) else { return };
+    check_error(trace.check(5));
+    trace.lines::<Value>().map_while(check_error).for_each(drop);
 }
 
-/// A server of the smallest model, which is up as long as this process.
+/// A server with the smallest model, which runs as long as this process.
 static SERVER: LazyLock<(Running, TempDir)> = LazyLock::new(|| {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let files: [(&str, &[u8]); 4] = [
@@ -58,18 +58,18 @@ static SERVER: LazyLock<(Running, TempDir)> = LazyLock::new(|| {
     (Running::start(folder.path()).expect("the smallest model can be served"), folder)
 });
 
-/// What comes over a connection, as it is. An answer is HTTP's, and comes in time.
+/// Sends raw bytes over a connection, and checks that an HTTP response comes in time.
 fn http(bytes: &[u8]) {
     match answer(bytes) {
         Ok(answer) => assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."), "an answer that is not HTTP's"),
-        // The server closes a connection on which nothing more can be understood.
+        // The server closes a connection after a request that it cannot parse.
         Err(error) => assert!(error.kind() != ErrorKind::WouldBlock, "no answer in time"),
     }
 }
 
 fn answer(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(SERVER.0.address)?;
-    stream.set_read_timeout(Some(limits::MOST_TIME))?;
+    stream.set_read_timeout(Some(limits::MAX_TIME))?;
     stream.write_all(bytes)?;
     stream.shutdown(Shutdown::Write)?;
     let mut answer = Vec::new();
@@ -77,17 +77,17 @@ fn answer(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Where a request goes: the first byte of an input says.
-const PLACES: [&str; 6] =
+/// Paths of the requests; the first byte of an input selects one.
+const ROUTES: [&str; 6] =
     ["/v1/completions", "/v1/chat/completions", "/completion", "/apply-template", "/tokenize", "/detokenize"];
 
-/// The body of a request whose head is right.
+/// The body of a request with a valid head.
 fn requests(bytes: &[u8]) {
-    let Some((place, body)) = bytes.split_first() else { return };
-    ask(PLACES[usize::from(*place) % PLACES.len()], body);
+    let Some((route, body)) = bytes.split_first() else { return };
+    ask(ROUTES[usize::from(*route) % ROUTES.len()], body);
 }
 
-/// A request for a text under a grammar of llama.cpp's.
+/// A request for a text under a grammar in llama.cpp's GBNF.
 fn gbnf(bytes: &[u8]) {
     let Ok(grammar) = str::from_utf8(bytes) else { return };
     ask("/completion", json!({ "prompt": "a", "n_predict": 4, "grammar": grammar }).to_string().as_bytes());

@@ -1,13 +1,13 @@
-//! Files of people's own texts, of every kind, packed or not.
+//! Files of users' texts in all formats, compressed or not.
 
 use std::sync::atomic::AtomicU64;
 
 use ember_data::source::{self, Event, Listing, ReadOptions};
 
-use crate::harness::{Harness, clear_file};
-use crate::{place, zip};
+use crate::harness::{Harness, check_file_error};
+use crate::{scratch, zip};
 
-/// Texts are read as they come: what a long one does a short one does.
+/// Maximum length of an input: texts are read as streams, so short ones reach the same code.
 const LONGEST: usize = 1 << 14;
 
 pub const HARNESSES: &[Harness] = &[
@@ -36,11 +36,11 @@ pub const HARNESSES: &[Harness] = &[
     Harness { name: "archives", longest: LONGEST, read: |bytes| text("text.zip", bytes) },
 ];
 
-/// What of a folder is read: a bad file in it is left out and said, or it names the error.
+/// Reads a file, and checks the order of the events; an error must name the file.
 fn text(name: &str, bytes: &[u8]) {
-    let path = place::file(name, bytes);
+    let path = scratch::file(name, bytes);
     let mut listing = Listing::default();
-    if clear_file(listing.add_path(&path)).is_none() {
+    if check_file_error(listing.add_path(&path)).is_none() {
         return;
     }
     for file in &listing.files {
@@ -50,13 +50,13 @@ fn text(name: &str, bytes: &[u8]) {
             Ok(())
         };
         let read = source::read(file, &ReadOptions::default(), &AtomicU64::new(0), &mut sink);
-        if clear_file(read).is_some() {
+        if check_file_error(read).is_some() {
             assert!(!order.is_inside, "a document that does not end");
         }
     }
 }
 
-/// What a reader has handed on of a document.
+/// Checks the order of a document's events.
 #[derive(Default)]
 struct Order {
     is_inside: bool,
@@ -64,7 +64,7 @@ struct Order {
 }
 
 impl Order {
-    /// Holds a reader to what [`Event`] says of the order.
+    /// Checks the next event by the rules of [`Event`].
     fn next(&mut self, event: Event<'_>) {
         match event {
             Event::Title(title) => {
@@ -85,8 +85,8 @@ impl Order {
 /// The first bytes of a zip archive.
 const ZIP: &[u8] = b"PK";
 
-/// A Word document, or the part of one that holds its text: in an archive few changes leave
-/// anything to read.
+/// A Word document, or only the part with its text: most changes to an archive leave nothing to
+/// read.
 fn docx(bytes: &[u8]) {
     match bytes.starts_with(ZIP) {
         true => text("text.docx", bytes),
@@ -94,7 +94,7 @@ fn docx(bytes: &[u8]) {
     }
 }
 
-/// An OpenDocument text, or its content.
+/// An OpenDocument text, or only its content.
 fn odt(bytes: &[u8]) {
     let kind = b"application/vnd.oasis.opendocument.text";
     match bytes.starts_with(ZIP) {
@@ -103,7 +103,7 @@ fn odt(bytes: &[u8]) {
     }
 }
 
-/// A book, or its list of chapters, which is also its only chapter.
+/// An EPUB book, or only its package document, which also serves as its only chapter.
 fn epub(bytes: &[u8]) {
     let container: &[u8] = b"<container><rootfiles><rootfile full-path=\"a.opf\"/></rootfiles></container>";
     let parts = [

@@ -1,10 +1,10 @@
-//! Archives around the part that is tried.
+//! Zip archives around the part under test.
 
 use std::io::Write;
 
 use rawzip::{CompressionMethod, ZipArchive, ZipArchiveWriter};
 
-/// A zip archive of these files, stored as they are.
+/// A zip archive of these files, uncompressed.
 pub fn of(files: &[(&str, &[u8])]) -> Vec<u8> {
     write(files).expect("memory can be written")
 }
@@ -23,7 +23,7 @@ fn write(files: &[(&str, &[u8])]) -> Result<Vec<u8>, rawzip::Error> {
     Ok(bytes)
 }
 
-/// The files of an archive that stores them as they are.
+/// The files of an uncompressed archive.
 pub fn files_of(archive: &[u8]) -> Vec<(String, Vec<u8>)> {
     read(archive).expect("it is a whole archive")
 }

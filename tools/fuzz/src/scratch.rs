@@ -1,28 +1,28 @@
-//! A folder for readers that want a file: in memory, where the system has such a place.
+//! A temporary folder for readers that need a file.
 
 use std::path::{Path, PathBuf};
 use std::{cell::RefCell, fs};
 
 use tempfile::TempDir;
 
-/// What the folder's name begins with.
-pub const NAME: &str = "tried-";
+/// Prefix of the folder's name.
+pub const PREFIX: &str = "tried-";
 
 thread_local! {
     static FOLDER: RefCell<Option<TempDir>> = const { RefCell::new(None) };
 }
 
-/// A file of this name with these bytes, alone in a folder.
+/// Writes a file of this name, alone in the folder, and returns its path.
 pub fn file(name: &str, bytes: &[u8]) -> PathBuf {
     folder(&[(name, bytes)]).join(name)
 }
 
-/// A folder with these files and no others. It is the same one for every input of a thread: what
-/// was there before goes.
+/// The folder with these files and no others. Each thread reuses one folder: its old contents are
+/// removed.
 pub fn folder(files: &[(&str, &[u8])]) -> PathBuf {
     let folder = FOLDER.with_borrow_mut(|folder| {
         let folder = folder.get_or_insert_with(|| {
-            tempfile::Builder::new().prefix(NAME).tempdir().expect("a temporary folder can be made")
+            tempfile::Builder::new().prefix(PREFIX).tempdir().expect("a temporary folder can be made")
         });
         folder.path().to_owned()
     });
