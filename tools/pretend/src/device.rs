@@ -1,4 +1,4 @@
-//! A device that fails: no memory is left, a kernel is refused, the device is lost.
+//! Simulated device failures: out of memory, a refused kernel, a lost device.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -9,11 +9,11 @@ use std::sync::{LazyLock, Mutex};
 
 use ash::vk::{self, Handle};
 
-use crate::below::DEVICE;
+use crate::next_layer::DEVICE;
 use crate::times::{Work, timed};
 use crate::wish::Wish;
 
-/// The functions below that are called here.
+/// The next layer's functions that are called here.
 pub const NAMES: &[&CStr] = &[
     c"vkAllocateMemory",
     c"vkFreeMemory",
@@ -24,9 +24,9 @@ pub const NAMES: &[&CStr] = &[
     c"vkCreateComputePipelines",
 ];
 
-/// The function of ours with this name.
-pub fn ours(name: &CStr) -> vk::PFN_vkVoidFunction {
-    // SAFETY: all functions are void ones until they are called.
+/// This layer's function of that name, if it intercepts it.
+pub fn interceptor(name: &CStr) -> vk::PFN_vkVoidFunction {
+    // SAFETY: function pointers have the void type until they are cast back for the call.
     unsafe {
         Some(match name.to_bytes() {
             b"vkAllocateMemory" => transmute::<vk::PFN_vkAllocateMemory, unsafe extern "system" fn()>(allocate),
@@ -45,14 +45,14 @@ pub fn ours(name: &CStr) -> vk::PFN_vkVoidFunction {
     }
 }
 
-/// Submissions so far.
+/// Number of submissions so far.
 static SUBMITTED: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes of what is allocated now.
+/// Sizes in bytes of the current allocations, by handle.
 static ALLOCATED: LazyLock<Mutex<HashMap<u64, u64>>> = LazyLock::new(Mutex::default);
 
-// SAFETY of all functions below: Vulkan calls them with what its specification says, and they pass
-// it on.
+// SAFETY of all functions below: the program calls them with valid arguments, as the Vulkan
+// specification requires, and they pass these on.
 
 unsafe extern "system" fn allocate(
     device: vk::Device,

@@ -1,13 +1,13 @@
-//! What an adapter says of itself, with less in it.
+//! Lowers the limits and features that an adapter reports.
 
 use std::{ffi::CStr, ffi::c_void, mem::transmute};
 
 use ash::vk;
 
-use crate::below::{DEVICE, INSTANCE, take_link};
+use crate::next_layer::{DEVICE, INSTANCE, take_link};
 use crate::{device, wish::Wish};
 
-/// The functions below that are called here.
+/// The next layer's functions that are called here.
 const NAMES: &[&CStr] = &[
     c"vkCreateDevice",
     c"vkGetPhysicalDeviceProperties",
@@ -17,9 +17,9 @@ const NAMES: &[&CStr] = &[
     c"vkGetPhysicalDeviceMemoryProperties2",
 ];
 
-/// The function of ours with this name.
-pub fn ours(name: &CStr) -> vk::PFN_vkVoidFunction {
-    // SAFETY: all functions are void ones until they are called.
+/// This layer's function of that name, if it intercepts it.
+pub fn interceptor(name: &CStr) -> vk::PFN_vkVoidFunction {
+    // SAFETY: function pointers have the void type until they are cast back for the call.
     unsafe {
         Some(match name.to_bytes() {
             b"vkCreateInstance" => transmute::<vk::PFN_vkCreateInstance, unsafe extern "system" fn()>(create_instance),
@@ -44,8 +44,8 @@ pub fn ours(name: &CStr) -> vk::PFN_vkVoidFunction {
     }
 }
 
-// SAFETY of all functions below: Vulkan calls them with what its specification says, and they pass
-// it on.
+// SAFETY of all functions below: the program calls them with valid arguments, as the Vulkan
+// specification requires, and they pass these on.
 
 unsafe extern "system" fn create_instance(
     info: *const vk::InstanceCreateInfo<'_>,
@@ -93,7 +93,7 @@ unsafe extern "system" fn properties(adapter: vk::PhysicalDevice, properties: *m
     unsafe {
         let next: vk::PFN_vkGetPhysicalDeviceProperties = INSTANCE.function(c"vkGetPhysicalDeviceProperties");
         next(adapter, properties);
-        lessen(&mut *properties, Wish::get());
+        reduce_limits(&mut *properties, Wish::get());
     }
 }
 
@@ -102,15 +102,15 @@ unsafe extern "system" fn properties2(adapter: vk::PhysicalDevice, properties: *
     unsafe {
         let next: vk::PFN_vkGetPhysicalDeviceProperties2 = INSTANCE.function(c"vkGetPhysicalDeviceProperties2");
         next(adapter, properties);
-        lessen(&mut (*properties).properties, wish);
-        each((*properties).p_next, |s_type, structure| match s_type {
+        reduce_limits(&mut (*properties).properties, wish);
+        for_each_structure((*properties).p_next, |s_type, structure| match s_type {
             vk::StructureType::PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES => {
                 let structure = structure as *mut vk::PhysicalDeviceMaintenance3Properties<'_>;
-                at_most(&mut (*structure).max_memory_allocation_size, wish.buffer);
+                lower(&mut (*structure).max_memory_allocation_size, wish.buffer);
             }
             vk::StructureType::PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES => {
                 let structure = structure as *mut vk::PhysicalDeviceMaintenance4Properties<'_>;
-                at_most(&mut (*structure).max_buffer_size, wish.buffer);
+                lower(&mut (*structure).max_buffer_size, wish.buffer);
             }
             vk::StructureType::PHYSICAL_DEVICE_SUBGROUP_PROPERTIES => {
                 let structure = structure as *mut vk::PhysicalDeviceSubgroupProperties<'_>;
@@ -129,17 +129,17 @@ unsafe extern "system" fn properties2(adapter: vk::PhysicalDevice, properties: *
     }
 }
 
-/// The limits and the kind of an adapter that is to have less.
-fn lessen(properties: &mut vk::PhysicalDeviceProperties, wish: &Wish) {
+/// Lowers the limits and changes the device type as `wish` says.
+fn reduce_limits(properties: &mut vk::PhysicalDeviceProperties, wish: &Wish) {
     let limits = &mut properties.limits;
-    at_most(&mut limits.max_compute_shared_memory_size, wish.shared);
-    at_most(&mut limits.max_compute_work_group_invocations, wish.invocations);
-    limits.max_compute_work_group_size.iter_mut().for_each(|side| at_most(side, wish.invocations));
-    limits.max_compute_work_group_count.iter_mut().for_each(|count| at_most(count, wish.groups));
-    at_most(&mut limits.max_per_stage_descriptor_storage_buffers, wish.buffers);
-    // Of all stages together; a program counts on two.
-    at_most(&mut limits.max_descriptor_set_storage_buffers, wish.buffers.map(|buffers| 2 * buffers));
-    at_most(&mut limits.max_storage_buffer_range, wish.binding);
+    lower(&mut limits.max_compute_shared_memory_size, wish.shared);
+    lower(&mut limits.max_compute_work_group_invocations, wish.invocations);
+    limits.max_compute_work_group_size.iter_mut().for_each(|side| lower(side, wish.invocations));
+    limits.max_compute_work_group_count.iter_mut().for_each(|count| lower(count, wish.groups));
+    lower(&mut limits.max_per_stage_descriptor_storage_buffers, wish.buffers);
+    // This limit is for all stages together; a program assumes two stages.
+    lower(&mut limits.max_descriptor_set_storage_buffers, wish.buffers.map(|buffers| 2 * buffers));
+    lower(&mut limits.max_storage_buffer_range, wish.binding);
     if wish.card {
         properties.device_type = vk::PhysicalDeviceType::DISCRETE_GPU;
     }
@@ -154,7 +154,7 @@ unsafe extern "system" fn features2(adapter: vk::PhysicalDevice, features: *mut 
             (*features).features.shader_int64 = vk::FALSE;
             (*features).features.shader_float64 = vk::FALSE;
         }
-        each((*features).p_next, |s_type, structure| match s_type {
+        for_each_structure((*features).p_next, |s_type, structure| match s_type {
             vk::StructureType::PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT if wish.no_float_atomics => {
                 let structure = structure as *mut vk::PhysicalDeviceShaderAtomicFloatFeaturesEXT<'_>;
                 (*structure).shader_buffer_float32_atomics = vk::FALSE;
@@ -178,7 +178,7 @@ unsafe extern "system" fn memory(adapter: vk::PhysicalDevice, memory: *mut vk::P
         let next: vk::PFN_vkGetPhysicalDeviceMemoryProperties =
             INSTANCE.function(c"vkGetPhysicalDeviceMemoryProperties");
         next(adapter, memory);
-        (*memory).memory_heaps.iter_mut().for_each(|heap| at_most(&mut heap.size, Wish::get().memory));
+        (*memory).memory_heaps.iter_mut().for_each(|heap| lower(&mut heap.size, Wish::get().memory));
     }
 }
 
@@ -188,7 +188,7 @@ unsafe extern "system" fn memory2(adapter: vk::PhysicalDevice, memory: *mut vk::
             INSTANCE.function(c"vkGetPhysicalDeviceMemoryProperties2");
         next(adapter, memory);
         let heaps = &mut (*memory).memory_properties.memory_heaps;
-        heaps.iter_mut().for_each(|heap| at_most(&mut heap.size, Wish::get().memory));
+        heaps.iter_mut().for_each(|heap| lower(&mut heap.size, Wish::get().memory));
     }
 }
 
@@ -196,10 +196,10 @@ unsafe extern "system" fn memory2(adapter: vk::PhysicalDevice, memory: *mut vk::
 ///
 /// # Safety
 /// `chain` is a chain of Vulkan's structures.
-unsafe fn each(chain: *mut c_void, mut f: impl FnMut(vk::StructureType, *mut c_void)) {
+unsafe fn for_each_structure(chain: *mut c_void, mut f: impl FnMut(vk::StructureType, *mut c_void)) {
     let mut at = chain as *mut vk::BaseOutStructure<'_>;
     while !at.is_null() {
-        // SAFETY: each structure of a chain begins with its type and the next one's place.
+        // SAFETY: each structure of a chain begins with its type and a pointer to the next.
         unsafe {
             f((*at).s_type, at as *mut c_void);
             at = (*at).p_next;
@@ -207,6 +207,6 @@ unsafe fn each(chain: *mut c_void, mut f: impl FnMut(vk::StructureType, *mut c_v
     }
 }
 
-fn at_most<T: Ord + Copy>(limit: &mut T, most: Option<T>) {
+fn lower<T: Ord + Copy>(limit: &mut T, most: Option<T>) {
     *limit = most.map_or(*limit, |most| most.min(*limit));
 }

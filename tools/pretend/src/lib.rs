@@ -1,14 +1,14 @@
-//! A Vulkan layer that lets an adapter have less than it has, or fail: `README.md` says how, and
-//! [`Wish`] what.
+//! A Vulkan layer that makes an adapter report lower limits, or fail. `README.md` describes its
+//! use, [`Wish`] the options.
 //!
-//! A layer stands between the program and the driver. The loader hands it the next one's functions
-//! when an instance and a device are made; it answers for the few that it changes and passes on the
-//! rest ("Architecture of the Vulkan Loader Interfaces", Khronos). What it remembers of the next is
-//! the newest instance's and device's: it is for programs that use one driver.
+//! A layer sits between the program and the driver. The loader passes it the next layer's functions
+//! when an instance or a device is created; it intercepts a few of them and forwards the rest
+//! ("Architecture of the Vulkan Loader Interfaces", Khronos). It keeps the next layer's functions
+//! only for the newest instance and device, so it works for programs that use one driver.
 
-mod below;
 mod device;
 mod instance;
+mod next_layer;
 mod times;
 mod wish;
 
@@ -16,10 +16,10 @@ use std::ffi::{CStr, c_char};
 
 use ash::vk;
 
-use below::{DEVICE, INSTANCE};
+use next_layer::{DEVICE, INSTANCE};
 use wish::Wish;
 
-/// What a layer and the loader tell each other first.
+/// The structure by which loader and layer negotiate the interface version.
 #[repr(C)]
 pub struct NegotiateLayerInterface {
     s_type: u32,
@@ -31,10 +31,10 @@ pub struct NegotiateLayerInterface {
 }
 
 /// # Safety
-/// Called by the loader alone, with a structure of its own.
+/// Called only by the loader, with a valid structure.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn vkNegotiateLoaderLayerInterfaceVersion(with: *mut NegotiateLayerInterface) -> vk::Result {
-    // SAFETY: the loader's structure.
+    // SAFETY: the loader passes a valid structure.
     let with = unsafe { &mut *with };
     with.version = with.version.min(2);
     with.instance_functions = Some(instance_function);
@@ -45,30 +45,30 @@ pub unsafe extern "system" fn vkNegotiateLoaderLayerInterfaceVersion(with: *mut 
 }
 
 unsafe extern "system" fn instance_function(of: vk::Instance, name: *const c_char) -> vk::PFN_vkVoidFunction {
-    // SAFETY: names are C strings.
+    // SAFETY: the loader passes names as C strings.
     let wanted = unsafe { CStr::from_ptr(name) };
     if wanted == c"vkGetInstanceProcAddr" {
-        // SAFETY: all functions are void ones until they are called.
+        // SAFETY: function pointers have the void type until they are cast back for the call.
         return unsafe {
             std::mem::transmute::<vk::PFN_vkGetInstanceProcAddr, vk::PFN_vkVoidFunction>(instance_function)
         };
     }
-    let ours = instance::ours(wanted).or_else(|| device_function_of_ours(wanted));
-    // SAFETY: as the loader asked us.
+    let ours = instance::interceptor(wanted).or_else(|| device_interceptor(wanted));
+    // SAFETY: the loader's arguments are passed on.
     ours.or_else(|| INSTANCE.functions().and_then(|next| unsafe { next(of, name) }))
 }
 
 unsafe extern "system" fn device_function(of: vk::Device, name: *const c_char) -> vk::PFN_vkVoidFunction {
-    // SAFETY: names are C strings.
-    let ours = device_function_of_ours(unsafe { CStr::from_ptr(name) });
-    // SAFETY: as the loader asked us.
+    // SAFETY: the loader passes names as C strings.
+    let ours = device_interceptor(unsafe { CStr::from_ptr(name) });
+    // SAFETY: the loader's arguments are passed on.
     ours.or_else(|| DEVICE.functions().and_then(|next| unsafe { next(of, name) }))
 }
 
-fn device_function_of_ours(name: &CStr) -> vk::PFN_vkVoidFunction {
+fn device_interceptor(name: &CStr) -> vk::PFN_vkVoidFunction {
     if name == c"vkGetDeviceProcAddr" {
-        // SAFETY: all functions are void ones until they are called.
+        // SAFETY: function pointers have the void type until they are cast back for the call.
         return unsafe { std::mem::transmute::<vk::PFN_vkGetDeviceProcAddr, vk::PFN_vkVoidFunction>(device_function) };
     }
-    device::ours(name)
+    device::interceptor(name)
 }

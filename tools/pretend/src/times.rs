@@ -1,4 +1,4 @@
-//! How long the driver takes: what is left of a program's time is the program's.
+//! Measures the time spent in the driver; the rest of the run time is the program's own.
 
 use std::fs;
 use std::sync::Mutex;
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use crate::wish::Wish;
 
-/// What the driver is asked for.
+/// The kind of a driver call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Compiling,
-    /// To compute, and to tell when that is done. Software compiles the last part of a kernel here.
+    /// Submitting work and waiting for it. A software driver finishes compiling a kernel here.
     Other,
 }
 
-/// Calls the driver, and writes how long it took so far to the file that is wished for.
+/// Calls the driver, and writes the total time so far to the file set by `times`.
 pub fn timed<T>(work: Work, call: impl FnOnce() -> T) -> T {
     static TOOK: Mutex<[Duration; 2]> = Mutex::new([Duration::ZERO; 2]);
     let Some(file) = &Wish::get().times else { return call() };
@@ -27,7 +27,7 @@ pub fn timed<T>(work: Work, call: impl FnOnce() -> T) -> T {
     if work == Work::Compiling {
         *compiling += elapsed;
     }
-    // Whole at any time, for the process may end now.
+    // The file is replaced atomically, as the process may end at any time.
     let whole = format!("{file}.new");
     let _ = fs::write(&whole, format!("{:.2} {:.2}\n", compiling.as_secs_f64(), all.as_secs_f64()));
     let _ = fs::rename(&whole, file);

@@ -1,48 +1,49 @@
-//! What is pretended: the words of the variable `PRETEND`.
+//! The options in the environment variable `PRETEND`.
 
 use std::{env, process, sync::OnceLock};
 
-/// What an adapter is to have at most, and when it fails; `None` where it stays what it is.
+/// The limits to report and the failures to simulate; `None` changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// `shared=BYTES` of shared memory in a group.
+    /// `shared=BYTES`: shared memory of a workgroup.
     pub shared: Option<u32>,
-    /// `invocations=N` in a group, which bounds its sides too.
+    /// `invocations=N`: invocations in a workgroup; also limits each of its dimensions.
     pub invocations: Option<u32>,
-    /// `groups=N` in a dimension of a dispatch.
+    /// `groups=N`: workgroups in each dimension of a dispatch.
     pub groups: Option<u32>,
-    /// `buffers=N` of storage that a kernel can see.
+    /// `buffers=N`: storage buffers of a kernel.
     pub buffers: Option<u32>,
-    /// `binding=BYTES` of a buffer that a kernel can see.
+    /// `binding=BYTES`: range of a buffer that a kernel can access.
     pub binding: Option<u32>,
-    /// `buffer=BYTES` in one buffer.
+    /// `buffer=BYTES`: size of a buffer.
     pub buffer: Option<u64>,
-    /// `memory=BYTES` that can be allocated together; also what the heaps are said to hold.
+    /// `memory=BYTES`: total of all allocations, and the reported heap sizes.
     pub memory: Option<u64>,
-    /// `taken=N`: from the N-th submission on another program has taken all memory that is left.
+    /// `taken=N`: allocations fail from the N-th submission on, as if another program used the
+    /// rest.
     pub taken: Option<u64>,
-    /// `subgroups=off`.
+    /// `subgroups=off`: no subgroup operations.
     pub no_subgroups: bool,
-    /// `subgroup=UNITS` that it is said to have, for kernels whose units do not look at each other.
+    /// `subgroup=UNITS`: reported subgroup size, for kernels without subgroup operations.
     pub subgroup: Option<u32>,
-    /// `float16=off`.
+    /// `float16=off`: no float16.
     pub no_float16: bool,
-    /// `atomics=off`: none of floats.
+    /// `atomics=off`: no atomics on floats.
     pub no_float_atomics: bool,
-    /// `wide=off`: no numbers of 64 bits.
+    /// `wide=off`: no 64-bit numbers.
     pub no_wide_numbers: bool,
-    /// `kind=card`: no software.
+    /// `kind=card`: reports a discrete GPU.
     pub card: bool,
-    /// `lost=N`: from the N-th submission on the device is lost.
+    /// `lost=N`: the device is lost from the N-th submission on.
     pub lost: Option<u64>,
-    /// `refused=WORD`: a pipeline whose kernel has this word in its name.
+    /// `refused=WORD`: refuses pipelines of kernels with this word in their names.
     pub refused: Option<String>,
-    /// `times=FILE`: how many seconds the driver took so far, to compile and in all.
+    /// `times=FILE`: writes the seconds spent in the driver so far, for compiling and in total.
     pub times: Option<String>,
 }
 
 impl Wish {
-    /// What `PRETEND` says; ends the process where it makes no sense.
+    /// The options of `PRETEND`; ends the process if they are invalid.
     pub fn get() -> &'static Self {
         static WISH: OnceLock<Wish> = OnceLock::new();
         WISH.get_or_init(|| {

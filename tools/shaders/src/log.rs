@@ -1,12 +1,12 @@
-//! The kernels in the runtime's log.
+//! Extracts the kernels from the runtime's log.
 
-/// Every kernel's name and its WGSL.
+/// The name and the WGSL source of every kernel.
 pub fn kernels(log: &str) -> impl Iterator<Item = (&str, &str)> {
     let sources = log.split("```wgsl\n").skip(1).filter_map(|rest| rest.split("\n```").next());
     sources.filter_map(|source| Some((name(source)?, source)))
 }
 
-/// What stands behind `fn` of the kernel itself.
+/// The name of the entry point: the function marked `@compute`.
 fn name(source: &str) -> Option<&str> {
     let kernel = source.split("@compute").nth(1)?;
     kernel.split("fn ").nth(1)?.split('(').next()

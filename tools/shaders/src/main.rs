@@ -1,4 +1,4 @@
-//! Translates the kernels of a log to what GPUs' interfaces take: `README.md` says why.
+//! Translates the kernels in a log to the shader languages of the GPU APIs; `README.md` says why.
 
 mod log;
 mod translate;
@@ -29,23 +29,23 @@ fn run() -> Result<()> {
         bail!("{log} has no kernel in it");
     }
     fs::create_dir_all(folder).with_context(|| format!("cannot make {folder}"))?;
-    let mut most = translate::Needs::default();
-    let mut wrong = 0;
+    let mut max = translate::Needs::default();
+    let mut refused = 0;
     for (name, source) in &kernels {
         match translate::translate(source, adapter) {
             Ok((needs, spirv)) => {
                 let path = Path::new(folder).join(format!("{name}.spv"));
                 let bytes: Vec<u8> = spirv.iter().flat_map(|word| word.to_le_bytes()).collect();
                 fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
-                most = most.max(needs);
+                max = max.max(needs);
             }
             Err(error) => {
-                wrong += 1;
+                refused += 1;
                 println!("{name}: {error:#}");
             }
         }
     }
-    println!("{} kernels in SPIR-V, Metal's language and HLSL, {wrong} refused", kernels.len());
-    println!("at most {} bytes of shared memory, {} units, {} buffers", most.shared, most.units, most.buffers);
-    if wrong > 0 { bail!("{wrong} kernels would be refused") } else { Ok(()) }
+    println!("{} kernels in SPIR-V, Metal's language and HLSL, {refused} refused", kernels.len());
+    println!("at most {} bytes of shared memory, {} units, {} buffers", max.shared, max.units, max.buffers);
+    if refused > 0 { bail!("{refused} kernels would be refused") } else { Ok(()) }
 }

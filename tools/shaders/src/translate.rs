@@ -1,4 +1,4 @@
-//! One kernel in the three languages, and what it needs of a device.
+//! Translates a kernel to SPIR-V, Metal's language and HLSL, and computes its resource needs.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use naga::back::{hlsl, msl, spv};
@@ -6,19 +6,19 @@ use naga::proc::{GlobalCtx, Layouter};
 use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage};
 
-/// What a kernel needs of a device.
+/// The resources that a kernel needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs {
-    /// Bytes that units share.
+    /// Bytes of shared memory per workgroup.
     pub shared: u32,
-    /// Units.
+    /// Invocations (units) per workgroup.
     pub units: u32,
-    /// Buffers.
+    /// Storage buffers.
     pub buffers: usize,
 }
 
 impl Needs {
-    /// The larger of each.
+    /// The maximum of each resource.
     pub fn max(self, other: Self) -> Self {
         Self {
             shared: self.shared.max(other.shared),
@@ -28,33 +28,33 @@ impl Needs {
     }
 }
 
-/// What the adapter is on which the kernels were made.
+/// The kind of adapter for which the kernels were generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adapter {
-    /// As little as there is.
+    /// An adapter with the minimum of features.
     Least,
-    /// A card: it has subgroups, larger groups and more buffers.
+    /// A discrete GPU: with subgroups, larger workgroups and more buffers.
     Card,
 }
 
-/// What Metal lets a group share ("Metal Feature Set Tables", all GPU families); DirectX 12 the same
-/// (Direct3D 11.3 functional specification, 7.16).
+/// Shared memory per workgroup in Metal ("Metal Feature Set Tables", all GPU families) and in
+/// DirectX 12 (Direct3D 11.3 functional specification, 7.16).
 const SHARED: u32 = 32 << 10;
-/// Units of a group: 1,024 in both; Metal's older families have 512.
+/// Invocations per workgroup: 1,024 in both APIs; 512 in Metal's older families.
 const UNITS: u32 = 512;
 const UNITS_OF_CARDS: u32 = 1024;
 /// Buffers: 31 in Metal; DirectX 12's smallest tier has 8 (tier 1, feature level 11.0).
 const BUFFERS: usize = 8;
 const BUFFERS_OF_CARDS: usize = 31;
 
-/// The needs of the kernel in `source`, which was made on such an adapter, and its SPIR-V.
+/// The needs of the kernel in `source`, which was generated for `adapter`, and its SPIR-V.
 ///
 /// # Errors
-/// Which language or limit refuses it.
+/// Names the language or the limit that refuses the kernel.
 pub fn translate(source: &str, adapter: Adapter) -> Result<(Needs, Vec<u32>)> {
     let module = naga::front::wgsl::parse_str(source).map_err(|error| anyhow!("{}", error.emit_to_string(source)))?;
-    // What not every device has is not allowed, numbers of 64 bits, atomics of floats, but for float16 and, on a card, subgroups, which
-    // are asked for before they are used.
+    // Optional features, such as 64-bit numbers and atomics on floats, are not allowed. Exceptions
+    // are float16 and, on a card, subgroups: the program checks for them before it uses them.
     let (more, units, buffers) = match adapter {
         Adapter::Least => (Capabilities::empty(), UNITS, BUFFERS),
         Adapter::Card => (Capabilities::SUBGROUP, UNITS_OF_CARDS, BUFFERS_OF_CARDS),
@@ -66,7 +66,7 @@ pub fn translate(source: &str, adapter: Adapter) -> Result<(Needs, Vec<u32>)> {
     ensure!(needs.shared <= SHARED, "{} bytes of shared memory", needs.shared);
     ensure!(needs.units <= units, "{} units", needs.units);
     ensure!(needs.buffers <= buffers, "{} buffers", needs.buffers);
-    // The version that Vulkan 1.1 takes, and subgroups need.
+    // SPIR-V 1.3: the version of Vulkan 1.1, which subgroups need.
     let spirv = spv::write_vec(&module, &info, &spv::Options { lang_version: (1, 3), ..Default::default() }, None);
     let spirv = spirv.context("SPIR-V")?;
     metal(&module, &info).context("Metal")?;
@@ -98,7 +98,7 @@ fn metal(module: &Module, info: &ModuleInfo) -> Result<()> {
 }
 
 fn hlsl(module: &Module, info: &ModuleInfo) -> Result<()> {
-    // The first model with float16.
+    // The first shader model with float16.
     let shader_model = hlsl::ShaderModel::V6_2;
     let options = hlsl::Options { shader_model, fake_missing_bindings: true, ..Default::default() };
     let mut text = String::new();
