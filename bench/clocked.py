@@ -1,4 +1,4 @@
-"""Runs a command and prints how long it took from start to end: {"wall_s", "peak_bytes"}, the most memory it had resident.
+"""Runs a command and prints its wall-clock time and peak resident memory: {"wall_s", "peak_bytes"}.
 
     python bench/clocked.py COMMAND...
 """

@@ -1,4 +1,4 @@
-"""A contest: ways of ours and of our peers to do one thing, run in turn, several times; and the table that comes of many."""
+"""A contest: our program and its peers do the same task in turn, several times; and the table of the results."""
 
 import os
 import re
@@ -13,7 +13,7 @@ BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
 @dataclass
 class Way:
-    """One way to do it: a command that prints a JSON object."""
+    """A contestant: a command that prints a JSON object."""
 
     name: str
     command: list
@@ -22,8 +22,8 @@ class Way:
 
 @dataclass
 class Row:
-    """A line of the table: a key of what all ways print. The bar is the ratio to the best of `peers` that ours must reach, or, of a
-    value that no peer has, the value itself."""
+    """A row of the table: a key of the objects that all ways print. `bar` is the ratio to the best of `peers` that ours must reach or,
+    for a value that no peer has, the value itself."""
 
     what: str
     peers: list
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass
 class Contest:
-    """Ways that take turns, and what is read from their results."""
+    """Ways that take turns, and the rows to compute from their results."""
 
     ours: Way
     peers: list
@@ -44,7 +44,7 @@ class Contest:
 
 
 def hold(contest, record, rounds, timeout_s):
-    """Lets them take turns. Returns the table's rows."""
+    """Runs the contest, and returns the rows of the table."""
     results = {way.name: [] for way in [contest.ours, *contest.peers]}
     what = contest.rows[0].what
     for number in range(rounds):
@@ -64,14 +64,14 @@ def hold(contest, record, rounds, timeout_s):
 
 
 def looked_up(result, key):
-    """The value under a dotted key of what was printed; None where it is not there."""
+    """The value under a dotted key in the printed object; None if it is missing."""
     for part in key.split("."):
         result = result.get(part) if isinstance(result, dict) else None
     return result if isinstance(result, (int, float)) else None
 
 
 def judge(row, ours, results):
-    """Medians; the ratio is the median of those of each turn, to the peer whose median is best."""
+    """The medians, and the ratio to the peer with the best median: the median of the ratios of the turns."""
     read = {name: [looked_up(result, row.key) for result in results.get(name, [])] for name in [ours, *row.peers]}
     values = {name: those for name, those in read.items() if those and None not in those}
     own = values.pop(ours, [])
@@ -91,7 +91,7 @@ def judge(row, ours, results):
 
 
 def table(rows, facts):
-    """Markdown."""
+    """The rows as a Markdown table."""
     on = facts["gpu"].split(",")[0] if facts["gpu"] else f"{facts['processor']}, {facts['cores']} cores"
     lines = [
         f"Measured {facts['date'][:10]} at {facts['commit']} on {on}; {facts['peers'] or 'no peers'}. Medians of turns taken one "
@@ -111,14 +111,14 @@ def table(rows, facts):
 
 
 def number(value):
-    """Three digits that count, thousands apart."""
+    """The number with three significant digits and thousands separators."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
 def put_into(name, text):
-    """Puts a table between the two marks of a document. Returns what came of it."""
+    """Puts a table between the two markers in a document. Returns a message about the result."""
     path = os.path.join(ROOT, name)
     with open(path) as file:
         document = file.read()

@@ -1,4 +1,4 @@
-"""Lays the training losses of two runs on one another: see bench/curves.sh."""
+"""Compares the training losses of two runs step by step: see bench/curves.sh."""
 
 import json
 import os

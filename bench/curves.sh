@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whether a change of the program changed what it learns: two builds train one recipe, and their losses are laid on one another.
+# Shows whether a change to the program changed training: two builds train the same recipe, and their losses are compared.
 #   bench/curves.sh OLD_BINARY NEW_BINARY TEXT [FLAGS OF ember-train run]
 # Prints the largest and the mean difference of train_loss over each 100 steps, and draws both in bench/results. Without flags:
 # 500 steps of nanoGPT's CPU recipe on the CPU.
@@ -15,7 +15,7 @@ trap 'rm -rf "$work"' EXIT
 looks=()
 for key in eval_interval checkpoint_interval; do looks+=(--set "$key=1000000"); done
 looks+=(--set sample_interval=0 --set log_interval=1 --set eval_tokens=256)
-# In turn: what is done to a new text is done once, and neither has the machine to itself.
+# The text is prepared only once; the two runs follow one another.
 "$new" prepare "$text" --out "$work/data" --tokenizer auto --quiet >/dev/null
 for build in old new; do
   "${!build}" run "$work/data" --out "$work/$build" "${flags[@]}" "${looks[@]}" --quiet >"$work/$build.log" 2>&1 ||

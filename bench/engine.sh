@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What the training engine's choices do on one text, on this machine: nanoGPT's CPU recipe in float32 and in bfloat16, with
+# Compares the training engine's options on one text, on this machine: nanoGPT's CPU recipe in float32 and in bfloat16, with
 # activation checkpointing, with Muon, as a Llama of as many parameters, with a moving average; the same tokens for each.
-# Prints the table of docs/measured.md: validation loss, tokens a second, most memory of a training step. About nine minutes.
+# Prints the table of docs/measured.md: validation loss, tokens per second, peak memory of a training step. About nine minutes.
 #   bench/engine.sh TEXT [STEPS] [FLAGS OF ember-train run]        (STEPS: default 2000)
 set -euo pipefail
 text=$(realpath "$1")

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Trains the small models that `ember-train plan` predicts the loss from, three hours of two cores in all,
-# and prints study/src/plan/points.json. Every run is what `ember-train run` does with nothing set but its shape and its length.
+# Trains the small models from whose losses `ember-train plan` predicts (three hours on two cores in all),
+# and prints study/src/plan/points.json. Each run uses the defaults of `ember-train run`; only its shape and length are set.
 #   bench/fit_points.sh SHAKESPEARE TEXTS [WORK_FOLDER] >study/src/plan/points.json
-# SHAKESPEARE is karpathy/char-rnn's tinyshakespeare.txt; TEXTS the folder that bench/texts.sh makes. What the WORK_FOLDER holds
-# already is not trained again.
+# SHAKESPEARE is karpathy/char-rnn's tinyshakespeare.txt; TEXTS the folder that bench/texts.sh makes. Runs that
+# are already in WORK_FOLDER are not trained again.
 set -euo pipefail
 shakespeare=$(realpath "$1")
 texts=$(realpath "$2")
@@ -13,7 +13,7 @@ train=${EMBER_TRAIN:-$here/target/release/ember-train}
 mkdir -p "$work"
 cd "$work"
 
-prepare() { # name, then what `prepare` takes
+prepare() { # name, then the arguments of `prepare`
   [ -f "$1/manifest.json" ] || "$train" prepare --quiet --out "$@" >/dev/null
 }
 head -c 110000 "$shakespeare" >short.txt

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# All that is to be known of a machine with one NVIDIA GPU, in under ten minutes and without Rust or a network: whether its numbers are
-# the CPU's, how fast Ember trains and writes there beside PyTorch, and nanoGPT's Shakespeare recipe to its end.
-#   bench/gpu.sh ARCHIVE [TEXT]        (ARCHIVE: from bench/gpu_pack.sh; TEXT: tiny Shakespeare, where the archive has none)
+# Measures a machine with one NVIDIA GPU in under ten minutes, without Rust or a network: whether its numbers agree with the
+# CPU's, how fast Ember trains and generates there compared with PyTorch, and nanoGPT's Shakespeare recipe to its end.
+#   bench/gpu.sh ARCHIVE [TEXT]        (ARCHIVE: from bench/gpu_pack.sh; TEXT: tiny Shakespeare, if the archive has none)
 #   bench/gpu.sh --here [TEXT]         the same with the programs named by TRAIN and GENERATE [default: target/release]
 # OUT: a folder for everything measured, as JSON [default: gpu-results]. PYTHON: one that has torch [default: python3].
-# MINUTES: when to be done [default: 9.5]; a section that the time does not suffice for is cut or left out, the others go on.
-# Where there is no GPU it says what it skips, and tries everything else on the CPU in sizes that mean nothing.
+# MINUTES: time limit [default: 9.5]; a section that does not fit is cut short or left out, and the next one starts.
+# Without a GPU it prints what it skips, and tries everything else on the CPU in sizes that mean nothing.
 set -uo pipefail
 began=$(date +%s)
 bench=$(cd "$(dirname "$0")" && pwd)
@@ -14,7 +14,7 @@ export OUT PYTHON
 OUT=$(realpath -m "${OUT:-gpu-results}")
 PYTHON=${PYTHON:-python3}
 until=$(awk -v began="$began" -v minutes="${MINUTES:-9.5}" 'BEGIN { print int(began + 60 * minutes) }')
-# What an earlier call left there would be taken for this one's.
+# Results of an earlier call would be mistaken for this one's.
 [ ! -e "$OUT/sections.jsonl" ] || { echo "$OUT has results already: move them, or name another folder by OUT" >&2; exit 2; }
 mkdir -p "$OUT" || exit 1
 
@@ -23,7 +23,7 @@ trap 'rm -rf "$work"' EXIT
 if [ "$1" = --here ]; then
   export TRAIN=${TRAIN:-$bench/../target/release/ember-train} GENERATE=${GENERATE:-$bench/../target/release/ember-generate}
 else
-  # Not every machine has xz; every one that runs this has Python.
+  # Not every machine has xz, but Python is needed anyway.
   python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$1" "$work" || exit 1
   export TRAIN=$work/ember/ember-train GENERATE=$work/ember/ember-generate
   bench=$work/ember/bench
@@ -37,7 +37,7 @@ text=${2:-}
 say() { echo "$*" >&2; }
 skip() { say "-- skipped: $1: $2"; printf '{"section": "%s", "skipped": "%s"}\n' "$1" "$2" >>"$OUT/sections.jsonl"; }
 
-# section NAME SECONDS COMMAND...: runs it for so long at most, its output in OUT/NAME.out; whatever comes of it, the next one is tried.
+# section NAME SECONDS COMMAND...: runs it with a time limit and writes its output to OUT/NAME.out; a failure does not stop the script.
 section() {
   local name=$1 limit=$2 left start code
   shift 2

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Packs the two programs, built with CUDA, and what bench/gpu.sh needs beside them into one archive for a machine that has a GPU but
-# no Rust and no network.
+# Builds the two programs with CUDA, and packs them with everything else that bench/gpu.sh needs into one archive, for a machine with
+# a GPU but without Rust and network.
 #   bench/gpu_pack.sh [ARCHIVE] [TEXT]   (ARCHIVE: target/ember-gpu.tar.xz; TEXT, the Shakespeare to train on, is packed too)
-# burn's CUDA feature needs an LLVM to build with: set LLVM up first, where its build script finds or downloads it. A CUDA toolkit is not
-# needed here, and neither is a GPU. CUDARC_CUDA_VERSION names the CUDA that the programs will meet.
+# burn's CUDA feature needs LLVM for the build: install it first, where its build script finds or downloads it. Neither a CUDA toolkit
+# nor a GPU is needed here. CUDARC_CUDA_VERSION is the CUDA version of the target machine.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 archive=$(realpath -m "${1:-$here/target/ember-gpu.tar.xz}")
@@ -11,7 +11,7 @@ text=${2:-}
 most=60000000
 
 export CUDARC_CUDA_VERSION=${CUDARC_CUDA_VERSION:-13000}
-# A folder of its own: the programs without CUDA in target/ stay as they are.
+# A separate folder, so that the programs without CUDA in target/ are kept.
 target=${CARGO_TARGET_DIR:-$here/target/cuda}
 for program in ember-generate ember-train; do
   cargo build --release --locked --manifest-path "$here/Cargo.toml" --target-dir "$target" -p "$program" --features cuda
@@ -28,7 +28,7 @@ rm -rf "$work/ember/bench/results"
 git -C "$here" rev-parse --short HEAD >"$work/ember/commit"
 [ -z "$text" ] || cp "$text" "$work/ember/shakespeare.txt"
 
-# The two programs share most of what they link. A dictionary as long as both lets the second refer back to the first.
+# The two programs link mostly the same code: with a dictionary as large as both, the second is compressed by references to the first.
 tar -C "$work" --sort=name --owner=0 --group=0 -cf - ember | xz -T1 --lzma2=preset=6,dict=384MiB >"$archive"
 size=$(stat -c %s "$archive")
 ls -l "$work/ember/ember-"*

@@ -1,4 +1,4 @@
-"""The short table at the end of bench/gpu.sh: python3 bench/gpu_table.py FOLDER. Reads whatever the sections left there, cut ones too."""
+"""The short table at the end of bench/gpu.sh: python3 bench/gpu_table.py FOLDER. Reads the results of all sections, even incomplete ones."""
 
 import json
 import statistics
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def lines(path):
-    """The JSON objects of a file, one a line; what was cut off in writing is left out."""
+    """The JSON objects of a file, one per line; an incomplete last line is skipped."""
     found = []
     for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
         try:
@@ -31,7 +31,7 @@ def sections(out):
 
 
 def checks(out):
-    """How far each device is from the CPU."""
+    """The deviation of each device from the CPU."""
     for path in sorted(out.glob("check-*.out")):
         comparisons = lines(path)
         if not comparisons:
@@ -50,7 +50,7 @@ def checks(out):
 
 
 def contests(out):
-    """Ours beside the best peer, from the measurements themselves: a section that was cut has no table."""
+    """Ours and the best peer, from the measurements themselves, as a section that was cut short has no table."""
     measured = {}
     for path in sorted(out.glob("*/*.json")):
         for one in lines(path):

@@ -1,4 +1,4 @@
-"""What bench/growth.sh measures: one size at a time is changed, the others stay."""
+"""The measurements of bench/growth.sh: one size at a time is varied, the others stay fixed."""
 
 import argparse
 import math
@@ -31,7 +31,7 @@ def training_row(args, record, axis, value, rest):
     result = measure(record, command, args.timeout, axis=axis, value=value)
     if result is None:
         return None
-    # What grows with the windows, beside what the weights alone take: a gradient and two moments for each.
+    # The memory that grows with the windows, without that of the weights: a gradient and two moments for each.
     fixed = 16 * result["parameters"]
     return {
         "value": value,
@@ -55,7 +55,7 @@ def decoding_row(args, record, axis, value):
 
 
 def exponent(rows, key, last=None):
-    """The slope of the straight line through the logarithms, of the last few points where so many are asked for."""
+    """The slope of a line fitted to the logarithms, of the last points only if their number is given."""
     points = [(math.log(row["value"]), math.log(row[key])) for row in rows][-(last or len(rows)) :]
     if len(points) < 2:
         return None
@@ -109,7 +109,7 @@ def main():
         grown = [rows[-1][key] / rows[0][key] for key in ("step_s", "bytes")]
         label = "tokens before it" if axis == "length" else "rows at once"
         print(f"{label:24}{rows[0]['value']:>8}{rows[-1]['value']:>8}{told(fit):>9}{grown[0]:>9.2f}{grown[1]:>10.2f}", flush=True)
-        # What the bytes alone would make of the first time.
+        # The first time, scaled by the number of bytes alone.
         bound = [(row["value"], 1e3 * rows[0]["step_s"] * row["bytes"] / rows[0]["bytes"]) for row in rows]
         lines = {"measured": points(rows, "step_s", 1e3), "as the bytes read grow": bound}
         charts.append(svg.chart("decoding: GPT-2 124M" if not args.quick else "decoding", label, "ms a step", lines))

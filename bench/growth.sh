@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# How costs grow: time and memory of a training step against context, batch, width and vocabulary; time of a written token against
-# the text's length and the batch. Writes bench/results/DATE-MACHINE-COMMIT-growth.json and .svg and prints the fitted exponents.
+# Measures how costs grow: time and memory of a training step by context, batch, width and vocabulary; time of a generated token by
+# text length and batch. Writes bench/results/DATE-MACHINE-COMMIT-growth.json and .svg and prints the fitted exponents.
 #   bench/growth.sh [--quick] [--device cpu|cuda]
 # TRAIN, GENERATE and WRAP as for bench/run.sh. About ten minutes on two cores.
 set -euo pipefail

@@ -1,10 +1,10 @@
-"""What reading people's files costs: 500,000 small ones, a folder of mixed kinds, and each kind by itself.
+"""The cost of reading files: 500,000 small ones, a folder of mixed formats, and each format by itself.
 
     python bench/kinds.py TEXT [--files 500000] [--mb 2000] [--folder DIR] [--program FILE]
 
-TEXT (a few MB) gives the words. `ember-train prepare --tokenizer bytes` reads what is made of it; seconds, seconds of processor time (which
-a busy machine does not change much) and the most memory (resident set) are the whole command's. For a kind by itself the same words are in
-each file, some MB of it; what is in Word, PDF and other packed files comes from the fixtures of the readers, many times.
+TEXT (a few MB) provides the words. `ember-train prepare --tokenizer bytes` reads the files made of it; seconds, seconds of processor time
+(which a busy machine hardly changes) and peak memory (resident set) are those of the whole command. For a single format each file has the
+same words, some MB of them; Word, PDF and other packed files are copies of the readers' fixtures, many times.
 """
 
 import argparse
@@ -24,7 +24,7 @@ PACKED = [".docx", ".odt", ".epub", ".pdf", ".rtf", ".html", ".ipynb", ".tex", "
 
 
 def main():
-    """Makes the folders, one after the other, and measures each."""
+    """Makes the folders one after the other, and measures each."""
     parser = argparse.ArgumentParser()
     parser.add_argument("text", type=Path)
     parser.add_argument("--files", type=int, default=500_000)
@@ -48,7 +48,7 @@ def main():
 
 
 def measure(program, what, at, out):
-    """A line of the table."""
+    """Measures a folder, and returns a row of the table."""
     files = [path for path in at.rglob("*") if path.is_file()]
     megabytes = sum(path.stat().st_size for path in files) / 1e6
     command = [program, "prepare", at, "--out", out, "--tokenizer", "bytes", "--device", "cpu", "--quiet"]
@@ -65,19 +65,19 @@ def measure(program, what, at, out):
 
 
 class Maker:
-    """Files with pieces of a text in them."""
+    """Makes files from pieces of a text."""
 
     def __init__(self, text):
         self.text, self.random = text, random.Random(1)
         self.streams = {"text": self.plain, "JSON Lines": self.lines, "CSV": self.rows, "mbox": self.mails}
 
     def piece(self, length):
-        """So many characters from anywhere."""
+        """A piece of this many characters from a random place."""
         at = self.random.randrange(len(self.text) - length)
         return self.text[at : at + length]
 
     def small(self, at, files):
-        """A thousand files a folder, of some hundred bytes each."""
+        """Small files, a thousand per folder, of some hundred bytes each."""
         for number in range(files):
             folder = at / f"{number // 1000:04}"
             if number % 1000 == 0:
@@ -85,7 +85,7 @@ class Maker:
             (folder / f"{number % 1000:03}.txt").write_text(self.piece(self.random.randrange(200, 900)))
 
     def written(self, path, megabytes, first, document):
-        """A file of documents, `first` before them."""
+        """A file of documents, preceded by `first`."""
         with path.open("w") as out:
             written = out.write(first)
             while written < megabytes * 1e6:
@@ -104,7 +104,7 @@ class Maker:
         self.written(at / "mails.mbox", megabytes, "", lambda piece: MAIL.format(self.random.random(), piece))
 
     def packed(self, at, endings, times):
-        """The fixtures with these endings, so many times, and a text beside them: equal ones alone cannot teach and validate."""
+        """Copies of the fixtures with these extensions, and a text: identical documents alone cannot be split for validation."""
         (at / "other.txt").write_text(self.piece(4000))
         for number in range(times):
             folder = at / f"{number:04}"
@@ -114,7 +114,7 @@ class Maker:
                     shutil.copy(path, folder)
 
     def mixed(self, at, megabytes):
-        """Every kind together: a fifth and more of the bytes each of four, and the fixtures 300 times."""
+        """All formats together: four with a fifth or more of the bytes each, and the fixtures 300 times."""
         for make in self.streams.values():
             make(at, megabytes / 4)
         self.packed(at, PACKED, 300)

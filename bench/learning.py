@@ -1,11 +1,11 @@
-"""What each part of the default recipe brings: the default and the default with one thing changed, each for as many seconds of training, on
-one text, over several seeds. The table that comes of it is in bench/LEARNING.md.
+"""An ablation of the default recipe: the default, and the default with one thing changed, each trained for the same number of seconds on
+one text, with several seeds. The resulting table is in bench/LEARNING.md.
 
     python bench/learning.py TEXT [--seconds 60] [--seeds 3] [--base KEY=VALUE...] [--only NAME...] [--out FILE]
 
-A step of each variant is timed first, alone on the machine (the median of 30), and the variant then takes as many steps as fit into the
-seconds: a part that makes steps slower gets fewer of them. So what is compared depends on one timing alone, and can be run again. Losses
-are of every held-out target, in bits per byte, so that tokenizers compare.
+First a step of each variant is timed, alone on the machine (the median of 30); the variant then takes as many steps as fit into the
+seconds, so that one with slower steps takes fewer. The comparison thus depends on a single timing, and can be repeated. Losses are over
+all held-out targets in bits per byte, so that different tokenizers can be compared.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = os.environ.get("EMBER_TRAIN", str(ROOT / "target/release/ember-train"))
 
-# Name, what was expected, and the keys that differ from the default.
+# Name, expectation, and the keys that differ from the default.
 VARIANTS = [
     ("the default", "", {}),
     ("characters", "worse: half as much text a step", {"tokenizer": "chars"}),
@@ -49,7 +49,7 @@ VARIANTS = [
 
 
 def run(folder, keys, steps, seed):
-    """The rows of metrics.jsonl of a run of so many steps, and its configuration's dropout."""
+    """Trains a run of this many steps. Returns the rows of its metrics.jsonl, and its configuration's dropout."""
     with tempfile.TemporaryDirectory() as work:
         out = Path(work) / "run"
         keys = {"max_steps": steps, "eval_interval": steps, "checkpoint_interval": steps, "eval_tokens": 0, "sample_interval": 0,

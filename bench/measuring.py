@@ -1,6 +1,6 @@
-"""Running one measurement after another and keeping a record of every one: command, time, load, result.
+"""Runs measurements one after another and records each: command, time, load, result.
 
-A measurement is a program that prints a JSON object last. WRAP in the environment is put before every command, as in
+A measurement is a program whose last output is a JSON object. The environment variable WRAP is put before every command, as in
 WRAP="nice -n -5".
 """
 
@@ -20,7 +20,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Record:
-    """The raw lines of one benchmark: JSON objects, one a line, first the machine."""
+    """The raw record of a benchmark: JSON objects, one per line, the machine first."""
 
     def __init__(self, path, facts):
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -35,7 +35,7 @@ class Record:
 
 
 def measure(record, command, timeout_s, env=None, **labels):
-    """Runs the command and records it. Returns the object that it printed last; None where it failed, which is recorded."""
+    """Runs the command and records it. Returns the last object that it printed; None if it failed, which is recorded too."""
     env = env or {}
     full = shlex.split(os.environ.get("WRAP", "")) + command
     line = {"kind": "measurement", **labels, "command": shown(command, env), "began": now(), "load": os.getloadavg()[0]}
@@ -51,7 +51,7 @@ def measure(record, command, timeout_s, env=None, **labels):
         err.seek(0)
         printed, said = (file.read().decode(errors="replace") for file in (out, err))
     record.measured += 1
-    # The last command's own threads still count for a while.
+    # The load average still includes the last command's threads for a while.
     record.disturbed += line["load"] > record.facts["cores"] + 1
     line["took_s"] = round(time.monotonic() - began, 3)
     results = [text for text in printed.splitlines() if text.startswith("{")]
@@ -69,7 +69,7 @@ def measure(record, command, timeout_s, env=None, **labels):
 
 
 def run_to_end(command, env, out, err, timeout_s):
-    """The exit code; None where the time was up."""
+    """Runs the command. Returns its exit code; None after a timeout."""
     streams = {"stdout": out, "stderr": err, "stdin": subprocess.DEVNULL}
     process = subprocess.Popen(command, env=env, cwd=ROOT, start_new_session=True, **streams)
     late = threading.Event()
@@ -91,7 +91,7 @@ def run_to_end(command, env, out, err, timeout_s):
 
 
 def shown(command, env):
-    """The command as a reader would type it in the repository, without this machine's folders."""
+    """The command as typed in the repository, without this machine's folders."""
     words = [f"{key}={value}" for key, value in env.items()]
     for word in command:
         if os.path.isabs(word):
@@ -106,7 +106,7 @@ def now():
 
 
 def said_by(command, timeout_s=300):
-    """What a command prints, stripped; nothing where it fails."""
+    """The output of a command, stripped; empty if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=ROOT)
     except (OSError, subprocess.TimeoutExpired):
@@ -115,7 +115,7 @@ def said_by(command, timeout_s=300):
 
 
 def machine(pythons):
-    """What the numbers depend on: processor, memory, GPU, versions, commit."""
+    """The machine on which the numbers depend: processor, memory, GPU, versions, commit."""
     cpuinfo = read("/proc/cpuinfo")
     model = re.search(r"model name\s*:\s*(.+)", cpuinfo)
     flags = re.search(r"flags\s*:\s*(.+)", cpuinfo)
@@ -133,7 +133,7 @@ def machine(pythons):
         "system": f"{platform.system()} {platform.release()}",
         "rustc": said_by(["rustc", "--version"]) or None,
         "peers": versions or None,
-        # Where there is no repository, whoever carried the programs there says what they are.
+        # Without a repository, the environment variable COMMIT names the programs' commit.
         "commit": os.environ.get("COMMIT") or said_by(["git", "rev-parse", "--short", "HEAD"]) or "unknown",
         "changed_files": len(said_by(["git", "status", "--porcelain", "--untracked-files=no"]).splitlines()),
     }
@@ -156,7 +156,7 @@ def read(path):
 
 
 def result_path(facts, kind=""):
-    """bench/results/DATE-MACHINE-COMMIT, without an ending."""
+    """bench/results/DATE-MACHINE-COMMIT, without an extension."""
     name = facts["gpu"].split(",")[0] if facts["gpu"] else f"{facts['processor']} {facts['cores']} cores"
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     folder = os.environ.get("OUT", os.path.join(ROOT, "bench", "results"))

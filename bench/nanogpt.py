@@ -1,14 +1,14 @@
-"""nanoGPT's own train.py, by its CPU recipe, beside `ember-train run TEXT --minutes M`, on every held-out target.
+"""Compares nanoGPT's own train.py with its CPU recipe to `ember-train run TEXT --minutes M`, on all held-out targets.
 
-    python bench/nanogpt.py NANOGPT TEXT [--seeds 3]                     what ours learns in the time of its recipe, and in an eighth of it
-    python bench/nanogpt.py NANOGPT TEXT... --minutes 5 [--seeds 3]      both so long, on each text; nanoGPT with as many steps as fit
+    python bench/nanogpt.py NANOGPT TEXT [--seeds 3]                     ours in the time of its recipe, and in an eighth of it
+    python bench/nanogpt.py NANOGPT TEXT... --minutes 5 [--seeds 3]      both for this time, on each text; nanoGPT with as many steps as fit
 
-NANOGPT is its repository's folder; the Python that runs this has torch, numpy and requests. Everything is on this machine, one after
-the other, with nothing else running. Of train.py the better of eager and compiled counts:
-- T: seconds of train.py without its evaluations: from its own times of every step, those with an evaluation taken as the median;
-- V: its last weights on every target of the last tenth of the text, in windows side by side, in nats a character.
-Ours: the clock from the program's start to its end, and then `ember-generate score` of the same tenth by its last weights, in windows side
-by side: nats a token times tokens over characters.
+NANOGPT is the folder of its repository; the Python that runs this needs torch, numpy and requests. Everything runs on this machine, one
+after the other, with nothing else running. For train.py the better of eager and compiled counts:
+- T: seconds of train.py without its evaluations: the sum of its own step times, with the median for steps with an evaluation;
+- V: loss of its last weights on all targets of the last tenth of the text, in adjacent windows, in nats per character.
+Ours: wall-clock time from the program's start to its end, and then `ember-generate score` of the same tenth with its last weights, in
+adjacent windows: nats per token times tokens per character.
 """
 
 import argparse
@@ -31,7 +31,7 @@ RECIPE = ["--device=cpu", "--eval_iters=20", "--log_interval=1", "--block_size=6
 
 
 def nanogpt(folder, text, compiled, max_iters=None):
-    """(T, V, what its own sampled evaluations say at best, seconds of a usual step)."""
+    """(T, V, the best of its own sampled evaluations, seconds of a typical step)."""
     with tempfile.TemporaryDirectory() as work:
         work = Path(work) / "nanoGPT"
         shutil.copytree(folder, work, ignore=shutil.ignore_patterns(".git"))
@@ -43,7 +43,7 @@ def nanogpt(folder, text, compiled, max_iters=None):
         ran = subprocess.run(command, cwd=work, capture_output=True, text=True)
         if ran.returncode != 0:
             raise SystemExit(f"train.py failed:\n{ran.stderr[-2000:]}")
-        # Its first line of each 250 has the evaluation in its time; the very first has the compilation, which is train.py's.
+        # The first line of each 250 includes the evaluation's time; the very first includes compilation, which counts for train.py.
         steps = {int(number): float(ms) / 1e3 for number, ms in re.findall(r"iter (\d+): .*time ([\d.]+)ms", ran.stdout)}
         median = statistics.median(steps.values())
         seconds = sum(median if number % 250 == 0 and number > 0 else s for number, s in steps.items())
@@ -75,7 +75,7 @@ def last_weights(work, data):
 
 
 def ours(train, text, minutes, seed):
-    """(seconds by the clock, nats a character, the configuration in short, with the nats a token that were promised and evaluated)."""
+    """(wall-clock seconds, nats per character, the configuration in short, with the predicted and the evaluated nats per token)."""
     with tempfile.TemporaryDirectory() as work:
         run, held_out = Path(work) / "run", Path(work) / "held-out.txt"
         began = time.monotonic()
@@ -103,7 +103,7 @@ def told(name, seconds, loss, more=""):
 
 
 def of_its_time(train, folder, text, seeds):
-    """nanoGPT's recipe as it is; ours in its time and in an eighth of it."""
+    """nanoGPT's recipe unchanged; ours in the same time and in an eighth of it."""
     theirs = []
     for name, compiled in [("eager", False), ("compiled", True)]:
         seconds, loss, own, _ = nanogpt(folder, text, compiled)
@@ -121,10 +121,10 @@ def of_its_time(train, folder, text, seeds):
 
 
 def of_these_minutes(train, folder, text, minutes, seeds):
-    """Both so long on one text, in bits a byte."""
+    """Both for the same time on one text, in bits per byte."""
     content = text.read_text()
     held_out = content[int(len(content) * 0.9) :]
-    bits = len(held_out) / len(held_out.encode()) / math.log(2)  # a byte, of a nat a character
+    bits = len(held_out) / len(held_out.encode()) / math.log(2)  # bits per byte for one nat per character
     rates = {compiled: nanogpt(folder, text, compiled, 300)[3] for compiled in [False, True]}
     compiled = min(rates, key=rates.get)
     seconds, theirs, *_ = nanogpt(folder, text, compiled, int(60 * minutes / rates[compiled]))

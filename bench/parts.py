@@ -1,11 +1,11 @@
-"""What the contests of small models found, each part by itself in the recipe that a text gets by default, by equal tokens.
+"""Tests parts that contests of small models found, each by itself in the default recipe, with equal numbers of tokens.
 
     python bench/parts.py TINYSHAKESPEARE [--seeds 3] [--only NAME...] [--jobs 2]
 
-A part that no class of transformers computes has no place in `model/`, so the recipe stands here a second time, in PyTorch, where a
-part is a line: Qwen3's blocks, Muon and AdamW, a rate that goes straight down. The tokens are those of `ember-train prepare TEXT
---tokenizer bpe:1024`; the first line compares this copy with the program itself. Loss: bits a byte of the whole last tenth, in windows
-side by side, by the last weights, with the logits divided by what is best. Cost: processor time a step over the default's, one thread a run.
+`model/` holds only parts that some class of transformers computes, so the recipe is implemented again here, in PyTorch, where a part is
+a line: Qwen3's blocks, Muon and AdamW, a linearly decaying learning rate. The tokens are those of `ember-train prepare TEXT
+--tokenizer bpe:1024`; the first row compares this copy with the program itself. Loss: bits per byte of the whole last tenth, in adjacent
+windows, by the last weights, at the best temperature. Cost: processor time per step relative to the default, one thread per run.
 """
 
 import argparse
@@ -23,17 +23,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = Path(os.environ.get("EMBER_TRAIN", ROOT / "target/release/ember-train"))
 
-# The default of 3 blocks 128 wide (`train/lib/src/config/resolve.rs`), as keys of the program.
+# The default of 3 blocks of width 128 (`train/lib/src/config/resolve.rs`), as keys of the program.
 LAYERS, WIDTH, HEADS, INNER, CONTEXT, BATCH, STEPS = 3, 128, 4, 352, 64, 16, 500
 RATE, MUON_RATE, MOMENTUM, DECAY, Z_LOSS, WARMUP, FALL = 0.006, 0.015, 0.9, 0.1, 0.01, 25, 0.8
 
-# Bytes before the first token in a file of tokens (`data/src/tokens.rs`).
+# Header size of a token file (`data/src/tokens.rs`).
 HEADER = 64
 
-# A text that is read often: the first 60,000 bytes, as `read_often.py` has it.
+# A text that is repeated many times: the first 60,000 bytes, as in `read_often.py`.
 OFTEN = dict(read=60_000, steps=780, dropout=0.2, decay=0.5)
 
-# What differs from the default, as keywords of `Run`; and what was expected of it.
+# The difference from the default, as keywords of `Run`, and the expectation.
 PARTS = {
     "the default": ({}, ""),
     "without a z-loss": ({"z_loss": 0.0}, "worse"),
@@ -67,7 +67,7 @@ PARTS = {
     "read 30 times: an average of the weights, 0.98 a step": ({**OFTEN, "average": 0.98}, "better"),
 }
 
-# Newton and Schulz's odd polynomial, five rounds of one; and Polar Express's, a different one each round (arXiv 2505.16932).
+# The odd polynomial of Newton-Schulz, the same in five iterations; and Polar Express's, a different one in each (arXiv 2505.16932).
 MUONS = [(3.4445, -4.7750, 2.0315)] * 5
 POLAR = [(8.156554524902461, -22.48329292557795, 15.878769915207462), (4.042929935166739, -2.808917465908714, 0.5000178451051316),
          (3.8916678022926607, -2.772484153217685, 0.5060648178503393), (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
@@ -81,7 +81,7 @@ def rms(x):
 
 
 def build(vocab, part):
-    """The parameters by name, as PyTorch has them: `[out, in]`."""
+    """The parameters by name, in PyTorch's layout: `[out, in]`."""
     import torch
 
     back = 0.0 if part.get("zero") else 0.02 / math.sqrt(2 * LAYERS)
@@ -158,7 +158,7 @@ def orthogonal(matrix, rounds):
 
 
 class Optimizer:
-    """Muon for the matrices of the blocks, AdamW (0.9, 0.99) for everything else; gradients of a length of 1 at the most."""
+    """Muon for the matrices of the blocks, AdamW (0.9, 0.99) for everything else; gradients are clipped at norm 1."""
 
     def __init__(self, weights, part):
         self.weights, self.part, self.moments, self.taken = weights, part, {}, 0
@@ -213,7 +213,7 @@ class Optimizer:
 
 
 def share_of_the_rate(part, progress, warmup):
-    """Of the highest rate, at this share of the run."""
+    """The learning rate at this share of the run, relative to the peak."""
     if progress < warmup:
         return progress / warmup
     floor, fall = part.get("floor", 0.01), part.get("fall", FALL)
@@ -223,7 +223,7 @@ def share_of_the_rate(part, progress, warmup):
 
 
 def windows_of(tokens, context, generator, part):
-    """Windows of a pass, side by side, from a new beginning and in a new order each time; for ever."""
+    """Yields windows for ever: in each pass adjacent ones, from a new offset and in a new order."""
     import torch
 
     state = generator.get_state()
@@ -237,7 +237,7 @@ def windows_of(tokens, context, generator, part):
 
 
 def run(name, seed, folder):
-    """(bits a byte, seconds of processor time a step)."""
+    """Trains. Returns (bits per byte, seconds of processor time per step)."""
     import numpy
     import torch
     from torch.nn import functional as F
@@ -286,7 +286,7 @@ def run(name, seed, folder):
 
 
 def lowest(nats, calibrate):
-    """The loss with the logits divided by what is best, which has one valley."""
+    """The loss at the best temperature, as a function of which it has a single minimum."""
     if not calibrate:
         return nats(1.0)
     low, high = 0.8, 2.2
@@ -297,7 +297,7 @@ def lowest(nats, calibrate):
 
 
 def by_the_program(text, folder, seed):
-    """Bits a byte of the program's own run of the default."""
+    """Bits per byte of the program's own run with the default."""
     command = [TRAIN, "run", text, "--device", "cpu", "--out", folder / f"run-{seed}", "--seed", str(seed), "--quiet", "--set", "tokenizer=bpe:1024"]
     for key, value in dict(n_layer=LAYERS, n_embd=WIDTH, context_length=CONTEXT, batch_size=BATCH, max_steps=STEPS, precision="f32", eval_tokens=0).items():
         command += ["--set", f"{key}={value}"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `plan` predicts beside what is measured: speed and memory of a few steps of each configuration, and, with --train, the time
-# and the loss of whole runs of one minute.
+# Compares the predictions of `plan` with measurements: speed and memory of a few steps of each configuration and, with --train, the
+# time and the loss of whole runs of one minute.
 #   bench/plan_check.sh TEXT [--train] [DEVICE...]      (default: cpu wgpu)
 set -euo pipefail
 text=$(realpath "$1")

@@ -1,10 +1,11 @@
-"""How fast `prepare` turns text into tokens, beside the tokenizers library's own batch encoding on the same cores.
+"""The speed of `prepare`, compared with the tokenizers library's batch encoding on the same cores.
 
     python bench/prepare.py TEXT [--tokenizer bpe:8192|FILE] [--mb 2000] [--peer-mb 50] [--folder DIR]
 
-TEXT is repeated, its lines in another order each time and with numbers mixed in, to a file of --mb million bytes. The
-peer encodes the first --peer-mb of it, in documents of about 10 kB, with the very tokenizer that was prepared; reading
-its file is not counted for it, while for us everything is. On a busy machine compare the CPU seconds. Peak memory is the resident set, more than the heap alone.
+TEXT is repeated to a file of --mb million bytes, its lines shuffled each time and with numbers mixed in. The peer encodes
+the first --peer-mb of it, in documents of about 10 kB, with the tokenizer that `prepare` used; its time excludes reading the
+file, ours includes everything. On a busy machine compare the CPU seconds. Peak memory is the resident set, which is more
+than the heap.
 
 Needs: pip install tokenizers
 """

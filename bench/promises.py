@@ -1,8 +1,8 @@
-"""What `run TEXT --minutes M` promises, and what it keeps: the validation loss and the time.
+"""Compares the validation loss and the time that `run TEXT --minutes M` predicts with the actual ones.
 
     python bench/promises.py TEXT... [--minutes 1 5] [--seed 1337]
 
-The bars: a loss within 10% of the promise, a time within 5% of what was asked for.
+The bars: a loss within 10% of the prediction, a time within 5% of the requested one.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""What keeps a model that reads its text again and again good of other text: the beginning of a text is read, its last tenth is held out,
-and a model of two blocks takes as many steps of 1,024 tokens as the passes are. Losses are of every held-out target, in nats a byte; `T` is
-what the logits of the last checkpoint are divided by. The tables that come of it are in bench/LEARNING.md.
+"""What keeps a model from overfitting when it repeats its text many times: a model of two blocks trains on the beginning of a text for a
+number of passes, in steps of 1,024 tokens, with the text's last tenth held out. Losses are over all held-out targets, in nats per byte;
+`T` is the temperature of the last checkpoint, which divides its logits. The resulting tables are in bench/LEARNING.md.
 
     python bench/read_often.py TEXT [--seeds 3] [--only NAME...]                   thirty passes over 60 KB, and ninety; 96 wide
-    python bench/read_often.py TEXT --passes 3 5 8 12 20 [--read 200000]           what decay, z-loss and dropout do by the passes; 128 wide
+    python bench/read_often.py TEXT --passes 3 5 8 12 20 [--read 200000]           weight decay, z-loss and dropout by passes; 128 wide
 """
 
 import argparse
@@ -41,7 +41,7 @@ VARIANTS = [
     ("calibrated, a z-loss of 0.01: the default", 90, {"calibrate": "true", "z_loss": 0.01}),
 ]
 
-# The same for any number of passes.
+# The same for a given number of passes.
 WIDER = {"n_embd": 128, "n_head": 4, "calibrate": "true"}
 BY_PASSES = [
     (f"dropout {dropout}, decay {decay}, z-loss {z_loss}", {**WIDER, "dropout": dropout, "weight_decay": decay, "z_loss": z_loss})
@@ -50,7 +50,7 @@ BY_PASSES = [
 
 
 def run(folder, manifest, passes, keys, seed):
-    """The loss at the end, in nats a byte, and the temperature of the last checkpoint."""
+    """The final loss in nats per byte, and the temperature of the last checkpoint."""
     steps = round(passes * manifest["train"]["tokens"] / TOKENS_A_STEP)
     with tempfile.TemporaryDirectory() as work:
         out = Path(work) / "run"

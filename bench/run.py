@@ -1,4 +1,4 @@
-"""What bench/run.sh measures: the contests on this machine's device, and the bars that the project set itself."""
+"""The measurements of bench/run.sh: the contests on this machine's device, and the bars that the project has set itself."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ GENERATE = os.environ.get("GENERATE", os.path.join(ROOT, "target", "release", "e
 PYTHON = os.environ.get("PYTHON", "python3")
 LLAMA_PYTHON = os.environ.get("LLAMA_PYTHON", "python3")
 GPT2 = "12x12x768x50257x1024"
-# The rows that the README shows.
+# The rows shown in the README.
 HEADLINES = {
     "training, 4x4x128, context 64, batch 12, f32",
     "training, 6x6x384, context 256, batch 8, bf16",
@@ -29,16 +29,16 @@ HEADLINES = {
     "start to first token, GPT-2 124M",
 }
 PRECISION = {"f32": "float32", "bf16": "bfloat16"}
-# What glibc must be told so that it keeps large blocks: see peers/train.py.
+# Settings with which glibc keeps large blocks: see peers/train.py.
 KEPT = {"MALLOC_TRIM_THRESHOLD_": "4294967295", "MALLOC_MMAP_THRESHOLD_": "33554432"}
 
 
-# An older processor, on this one: what ours and their libraries must be told to leave AVX-512 alone.
+# Settings with which our program and the peers' libraries do not use AVX-512, as on an older processor.
 AVX2 = {"EMBER_SIMD": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2"}
 
 
 class Here:
-    """What there is to measure with."""
+    """The programs and the device to measure."""
 
     def __init__(self, args):
         self.quick, self.device = args.quick, args.device or device()
@@ -60,7 +60,7 @@ class Here:
                 say(f"left out: {what}")
 
     def kinds(self):
-        """What weights can be stored as in decoding."""
+        """The types in which decoding can store the weights."""
         return ["f32", "bf16", "int8"] if self.weights else ["f32"]
 
 
@@ -69,7 +69,7 @@ def say(line):
 
 
 def device():
-    """cuda where a CUDA device works, else cpu."""
+    """cuda if a CUDA device works, else cpu."""
     for line in said_by([GENERATE, "devices", "--format", "json", "--quiet"]).splitlines():
         listed = json.loads(line)
         if listed["id"].startswith("cuda") and not listed["problem"]:
@@ -78,7 +78,7 @@ def device():
 
 
 def training(here, what, shape, batch, precision, bar, env=None):
-    """Steps of one shape: ours beside PyTorch, eager and compiled, all with the variables `env`."""
+    """Training steps of one shape: ours, and PyTorch eager and compiled, all with the environment `env`."""
     env = env or {}
     steps = 10 if here.quick else {"cuda": 50}.get(here.device)
     ours = [TRAIN, "bench", "--shape", shape, "--batch", str(batch), "--device", here.device, "--set", f"precision={precision}"]
@@ -100,7 +100,7 @@ def training(here, what, shape, batch, precision, bar, env=None):
 
 
 def decoding(here, what, shape, batch, prompt, new, kind, bar, llama_bar=None):
-    """Tokens one by one, the weights stored as `kind`."""
+    """Decoding one token at a time, with weights stored as `kind`."""
     sizes = ["--shape", shape, "--batch", str(batch), "--prompt", str(prompt)]
     repeats = ["--repeats", "1" if here.quick else "3"]
     ours = [GENERATE, "bench", *sizes, "--new-tokens", str(new), *repeats, "--device", here.device, "--format", "json", "--quiet"]
@@ -134,7 +134,7 @@ def decoding(here, what, shape, batch, prompt, new, kind, bar, llama_bar=None):
 
 
 def prefill(here, what, shape, prompt):
-    """Reading a prompt."""
+    """Processing a prompt."""
     sizes = ["--shape", shape, "--prompt", str(prompt)]
     ours = [GENERATE, "bench", *sizes, "--new-tokens", "2", "--device", here.device, "--format", "json", "--quiet"]
     peers = []
@@ -143,7 +143,7 @@ def prefill(here, what, shape, prompt):
     if here.llama and here.device == "cpu":
         peers.append(Way("llama.cpp", [LLAMA_PYTHON, "bench/peers/llamacpp_decode.py", *sizes, "--new", "2"]))
     name, key = f"prefill, {what}, {prompt} tokens, f32", "prefill_tokens_per_s"
-    # The same tokens as one window of training. Its forward has every position's logits and the loss as well, about a third more.
+    # The same tokens as one training window, whose forward pass also computes all logits and the loss: about a third more.
     trained = [TRAIN, "bench", "--shape", "x".join([*shape.split("x")[:4], str(prompt)]), "--batch", "1", "--steps", "3"]
     trained += ["--device", here.device, "--set", "precision=f32", "--format", "json", "--quiet"]
     training = Way("training's forward", [sys.executable, "-c", FORWARD_RATE, *trained])
@@ -159,7 +159,7 @@ print(json.dumps({"prefill_tokens_per_s": speed["tokens_per_step"] / speed["part
 
 
 def first_token(here, what, shape):
-    """From the start of the program to the first token, the weights being in the file cache."""
+    """Time from the program's start to the first token, with the weights in the file cache."""
     folder = checkpoint(here, shape)
     ours = [GENERATE, "text", "--from", folder, "--prompt-ids", "1,2,3", "--max-new-tokens", "1", "--device", here.device]
     theirs = [PYTHON, "-c", FIRST_TOKEN, folder, here.device]
@@ -179,7 +179,7 @@ model.generate(torch.tensor([[1, 2, 3]], device=sys.argv[2]), max_new_tokens=1, 
 
 
 def first_step(here, what, shape, batch):
-    """From the start of the program to the end of the first step of training."""
+    """Time from the program's start to the end of the first training step."""
     n_layer, n_head, n_embd, _, context = shape.split("x")
     text = os.path.join(here.folder, "text.txt")
     with open(text, "w") as file:
@@ -206,7 +206,7 @@ def clocked(command):
 
 
 def checkpoint(here, shape):
-    """A folder with a GPT-2 of small random weights, as transformers would have saved it."""
+    """A folder with a GPT-2 of small random weights, in the format of transformers."""
     n_layer, n_head, n_embd, vocab, context = (int(size) for size in shape.split("x"))
     folder = os.path.join(here.folder, "checkpoint")
     os.makedirs(folder, exist_ok=True)

@@ -1,13 +1,13 @@
-"""`ember-generate serve` beside llama.cpp's server, in turns, on one GPT-2 124M of random weights.
+"""Compares `ember-generate serve` with llama.cpp's server, in turns, on a GPT-2 124M of random weights.
 
     python bench/serve.py [--turns 3] [--types f32 bf16 int8] [--streams 1 4 16 64] [--quick] [--work FOLDER]
 
-Both are asked over HTTP, /v1/completions with `stream`, by the same client, greedily, for 64 new tokens after 32 random ids, as many
-at once as `--streams` says; all that both can choose is the same: threads, weights' type, room for every stream. The rows:
-- tokens a second of all streams together, from the first request to the last token; of 16 also beside our own offline batch
-  (`ember-generate bench --batch 16`), and how equal they are: Jain's index of their speeds, 1 where all are the same;
-- the time to the first token of a prompt of 520, of which the first 512 were read before, beside a new one;
-- the longest gap between two tokens of 15 streams while a prompt of 1,000 tokens is read, beside their median gap before it came.
+The same client sends both the same requests: /v1/completions with `stream`, greedy, 64 new tokens after 32 random ids, with `--streams`
+concurrent requests; threads, the weights' type and cache space for every stream are set equal. The rows:
+- tokens per second of all streams together, from the first request to the last token; for 16 streams also compared with our own offline
+  batch (`ember-generate bench --batch 16`), and their fairness: Jain's index of their speeds, 1 if all are equal;
+- the time to the first token of a prompt of 520 tokens whose first 512 are cached, compared with a new one;
+- the longest gap between two tokens of 15 streams while a prompt of 1,000 tokens is processed, compared with their median gap before.
 Needs `xllamacpp` (llama.cpp's server prebuilt), `gguf`, `numpy` and `safetensors`. The program is EMBER_GENERATE, by default
 target/release/ember-generate. A table goes to standard output, everything to bench/results/serve.json. With `--work` the models are kept.
 """
@@ -32,17 +32,17 @@ PROGRAM = os.environ.get("EMBER_GENERATE", str(ROOT / "target/release/ember-gene
 LAYERS, HEADS, WIDTH, VOCABULARY, CONTEXT = 12, 12, 768, 50257, 1024
 PROMPT, NEW = 32, 64
 PREFIX, REST, LONG = 512, 8, 1000
-# What llama.cpp stores weights as for each of our types; of two, the faster one is taken.
+# llama.cpp's weight types for each of ours; of two, the faster one is used.
 THEIR_TYPES = {"f32": ["f32"], "bf16": ["bf16", "f16"], "int8": ["q8_0"]}
 BARS = {1: 0.97, 4: 1.8, 16: 1.8, 64: 1.8, "offline": 0.95, "cached": 0.10, "gap": 3, "jain": 0.99}
 STARTS_S = 120
 
 
-# The model, once for both
+# The model, the same for both
 
 
 def drawn_weights():
-    """GPT-2's tensors by Hugging Face's names, where matrices are [in, out]; the same at every call."""
+    """Random tensors of GPT-2 by Hugging Face's names, with matrices [in, out]; the same at every call."""
     import numpy
 
     rng = numpy.random.default_rng(1)
@@ -71,7 +71,7 @@ def pieces():
 
 
 def write_folder(folder, weights):
-    """As Hugging Face has a GPT-2."""
+    """Writes a GPT-2 in the format of Hugging Face."""
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True)
@@ -104,7 +104,7 @@ THEIR_NAMES = {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm
 
 
 def write_gguf(path, weights, kind):
-    """The same weights for llama.cpp: names and layout as its own converter gives them."""
+    """Writes the same weights for llama.cpp, with the names and layout of its own converter."""
     import gguf
 
     writer = gguf.GGUFWriter(path, "gpt2")
@@ -145,7 +145,7 @@ def make_models(work, types):
             continue
         weights = weights or drawn_weights()
         if path in wanted:
-            # Under its name only when it is whole.
+            # Renamed only when complete.
             write_gguf(path.with_suffix(".part"), weights, wanted[path])
             path.with_suffix(".part").rename(path)
         else:
@@ -156,7 +156,7 @@ def make_models(work, types):
 
 
 class Serving:
-    """A server of either kind, ended by leaving its `with`."""
+    """A server of either kind, stopped at the end of its `with`."""
 
     def __init__(self, command, stdin=subprocess.DEVNULL):
         self.said = tempfile.TemporaryFile()
@@ -186,7 +186,7 @@ class Serving:
 
 
 def ours(work, kind, streams, context):
-    """Room in the cache for every stream, as theirs has; ours wants it for two whole contexts at least."""
+    """Our server, with cache space for every stream, as theirs; ours needs at least two whole contexts."""
     room = 4 * 2 * LAYERS * WIDTH * max(2 * CONTEXT, context * streams * 5 // 4) >> 20
     return Serving([PROGRAM, "serve", "--from", str(work / "gpt2"), "--port", "0", "--device", "cpu", "--weights", kind, "--threads",
                     str(THREADS), "--cache-mib", str(room)])
@@ -198,7 +198,7 @@ def theirs(work, kind, streams, context):
 
 
 def llama_server(path, streams, context):
-    """Serves until it is ended: a process of its own, because the package serves inside of Python."""
+    """Runs llama.cpp's server until it is stopped: a separate process, as the package serves within Python."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -220,7 +220,7 @@ THREADS = len(os.sched_getaffinity(0))
 
 
 class Stream:
-    """One request: when it was sent, and when each of its pieces came."""
+    """A request: when it was sent, and when each chunk arrived."""
 
     def __init__(self, prompt, new, reused=False):
         self.prompt, self.new, self.reused = prompt, new, reused
@@ -238,7 +238,7 @@ class Stream:
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(head.encode() + body)
         while part := await reader.read(1 << 16):
-            # Pieces that came together have one time; only the last two tell no token.
+            # Chunks that arrived together have the same time; only the last two carry no token.
             self.times += [time.perf_counter()] * part.count(b"data: ")
             self.parts.append(part)
             if arrived:
@@ -250,7 +250,7 @@ class Stream:
         return self
 
     def token_times(self):
-        """Times of pieces with tokens; the last of all say why it ends, what it took, and that it is over."""
+        """Arrival times of the chunks with tokens; the last ones carry the finish reason, the usage and the end mark."""
         return self.times[: self.new]
 
     def first_s(self):
@@ -265,7 +265,7 @@ class Stream:
 
 
 def random_ids(drawn, count):
-    """Ids that are whole pieces of text, so that nothing is held back."""
+    """Random ids of tokens that are complete text, so that no token is held back."""
     return [drawn.randrange(300, VOCABULARY - 1) for _ in range(count)]
 
 
@@ -280,7 +280,7 @@ def jain(values):
 
 
 def throughput(address, drawn, count, new):
-    """Tokens a second of so many streams together, and how equal they are."""
+    """Tokens per second of all streams together, and their fairness."""
     asyncio.run(at_once(address, [random_ids(drawn, PROMPT) for _ in range(count)], 4))
     streams = asyncio.run(at_once(address, [random_ids(drawn, PROMPT) for _ in range(count)], new))
     seconds = max(stream.times[-1] for stream in streams) - min(stream.began for stream in streams)
@@ -289,7 +289,7 @@ def throughput(address, drawn, count, new):
 
 
 def first_tokens(address, drawn, repeats):
-    """Seconds to the first token of new prompts, and of prompts whose beginning was read before."""
+    """Seconds to the first token of new prompts, and of prompts whose beginning is cached."""
     cold, cached = [], []
     for _ in range(repeats):
         prefix = random_ids(drawn, PREFIX)
@@ -302,7 +302,7 @@ def first_tokens(address, drawn, repeats):
 
 
 async def with_a_long_prompt(address, drawn, running, new):
-    """Gaps of streams at work before a long prompt comes, and until its first token."""
+    """Token gaps of running streams before a long prompt arrives, and until its first token."""
     streams = [Stream(random_ids(drawn, PROMPT), new) for _ in range(running)]
     long = Stream(random_ids(drawn, LONG), 2)
     under_way = asyncio.Event()
@@ -317,7 +317,7 @@ async def with_a_long_prompt(address, drawn, running, new):
     await long.run(address)
     await asyncio.gather(*tasks)
     came, read = long.began, long.times[0]
-    # The first gaps hold the prompts of the others.
+    # The first gaps include the processing of the other prompts.
     before = [gap for stream in streams for later, gap in stream.gaps()[8:] if later < came]
     during = [gap for stream in streams for later, gap in stream.gaps() if later > came and later - gap < read]
     if not before or not during:
@@ -328,11 +328,11 @@ async def with_a_long_prompt(address, drawn, running, new):
 
 
 def offline(work, kind):
-    """Tokens a second of our own batch of 16: prompts read, and 64 tokens after each."""
+    """Tokens per second of our offline batch of 16: prefill, and 64 tokens after each prompt."""
     command = [PROGRAM, "bench", "--from", str(work / "gpt2"), "--device", "cpu", "--weights", kind, "--threads", str(THREADS),
                "--batch", "16", "--prompt", str(PROMPT), "--new-tokens", str(NEW), "--format", "json", "--quiet"]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-    # The first token comes with the prompts.
+    # The first token comes with the prefill.
     return 16 * NEW / (found["prefill_s"]["median"] + (NEW - 1) * found["step_s"]["median"])
 
 
@@ -340,7 +340,7 @@ def offline(work, kind):
 
 
 class Measured:
-    """Every turn of every row, told as it comes."""
+    """The measurements of all turns, printed as they come."""
 
     def __init__(self):
         self.turns = []
@@ -356,7 +356,7 @@ class Measured:
 
 
 def faster_type(work, ours_kind, turns):
-    """Of the types that llama.cpp may store these weights as, the one it is faster with."""
+    """The faster one of llama.cpp's types for these weights."""
     kinds = THEIR_TYPES[ours_kind]
     speeds = {}
     for kind in kinds if len(kinds) > 1 else []:
@@ -366,7 +366,7 @@ def faster_type(work, ours_kind, turns):
 
 
 def in_turns(work, kind, their_kind, streams, context, turns, measure, besides=lambda: None):
-    """Both, again and again, each with the same prompts, the one who begins alternating; and in each turn what is `besides`."""
+    """Runs both in turns with the same prompts, alternating who begins; and `besides` in each turn."""
     for turn in range(turns):
         pair = [("ours", ours, kind), ("llama.cpp", theirs, their_kind)]
         for who, serving, stored in pair if turn % 2 == 0 else pair[::-1]:
@@ -403,7 +403,7 @@ def measure_type(found, work, kind, arguments):
 
 
 def verdict(value, name):
-    """What the project has set itself, and whether that is met; some bars are not to be reached."""
+    """The project's bar for a row, and whether it is met; some bars are upper limits."""
     bar = BARS.get(name)
     if bar is None:
         return "-"
@@ -452,7 +452,7 @@ def latency_rows(found, kind):
 
 
 def rows(found, kinds):
-    """The table's rows: what, ours, beside it, ratio, bar."""
+    """The rows of the table: name, ours, theirs, ratio, bar."""
     for kind, their_kind in kinds.items():
         yield from stream_rows(found, kind, their_kind)
         if found.values("gap", kind, "ours", "ratio"):

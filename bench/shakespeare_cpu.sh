@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# nanoGPT's CPU recipe on one text, ours and PyTorch's in turn, on this machine: losses under one evaluator, and times.
+# Runs nanoGPT's CPU recipe on one text, ours and PyTorch's in turn, on this machine: losses by the same evaluation, and times.
 #   bench/shakespeare_cpu.sh TEXT [PYTHON]      (PYTHON: one that has torch; default python3)
 set -euo pipefail
 text=$(realpath "$1")

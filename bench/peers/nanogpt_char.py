@@ -1,4 +1,4 @@
-"""The peer: nanoGPT's two character recipes in plain PyTorch, measured under our evaluator and under nanoGPT's own.
+"""The peer: nanoGPT's two character-level recipes in plain PyTorch, evaluated both our way and nanoGPT's.
 
     python bench/peers/nanogpt_char.py TEXT_FILE [--recipe cpu|gpu] [--threads N] [--compile] [--steps N]
 
@@ -9,14 +9,14 @@ on matrices, 100 steps of linear warm-up to 1e-3, then cosine to 1e-4, clipping 
 batches are random crops.
 
 Reported, as one JSON object on standard output (losses in nats per character):
-- `val_loss`: every target of the last tenth once, in windows side by side from its beginning: ember-train's evaluator;
+- `val_loss`: every target of the last tenth once, in adjacent windows from its beginning: ember-train's evaluation;
 - `val_loss_random`: nanoGPT's, the mean over `eval_iters` random batches (20 on the CPU, 200 on the GPU);
-  each after the last step, and `best_...` the best over all evaluations (nanoGPT's published figures are such);
-- `training_s`: time of the steps alone, without evaluation; of it, `first_step_s` is the first step's, which with `--compile`
-  holds the compilation;
+  each after the last step, and as `best_...` the best of all evaluations (like nanoGPT's published numbers);
+- `training_s`: time of the steps without evaluations, including `first_step_s`, the first step's, which with `--compile`
+  includes compilation;
 - `mean_step_ms` of the steps after the first, and on the CPU, where each step ends before the next begins, `median_step_ms`.
 
-Two kindnesses to the peer: AdamW is the fused one on every device, and the whole text lies on the device as ids.
+Two advantages for the peer: AdamW is the fused one on every device, and the whole text is on the device as ids.
 """
 
 import argparse
@@ -97,7 +97,7 @@ class GPT(nn.Module):
                 nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * recipe.n_layer) if residual else 0.02)
 
     def forward(self, tokens, targets):
-        """Sum of -ln p over the targets, both [batch, time]; a sum, so that windows of different lengths add up."""
+        """Sum of -ln p over the targets; ids and targets are [batch, time]. A sum, so that windows of different lengths can be added."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = F.dropout(self.wte(tokens) + self.wpe(positions), self.dropout, self.training)
         for block in self.h:
@@ -107,7 +107,7 @@ class GPT(nn.Module):
 
 
 def learning_rate_at(step, recipe):
-    """nanoGPT's get_lr; the decay lasts as long as the recipe."""
+    """nanoGPT's get_lr; the decay spans the whole recipe."""
     if step < recipe.warmup_steps:
         return recipe.learning_rate * (step + 1) / (recipe.warmup_steps + 1)
     progress = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
@@ -116,7 +116,7 @@ def learning_rate_at(step, recipe):
 
 
 def read_text(path, device):
-    """The text as ids of its sorted characters, cut in nanoGPT's way; with the number of characters."""
+    """The text as ids of its sorted characters, split as in nanoGPT, and the number of different characters."""
     text = path.read_text(encoding="utf-8")
     ids = {character: i for i, character in enumerate(sorted(set(text)))}
     tokens = torch.tensor([ids[character] for character in text], device=device)
@@ -132,7 +132,7 @@ def random_batch(tokens, recipe):
 
 @torch.no_grad()
 def loss_over_windows(model, tokens, recipe, autocast):
-    """Every target once, windows side by side, the last one shorter: ember-train's evaluator."""
+    """Evaluates as ember-train does: every target once, in adjacent windows, the last one shorter."""
     time, count = recipe.context_length, len(tokens) - 1
     whole = count // time * time
     inputs, targets = tokens[:whole].view(-1, time), tokens[1 : whole + 1].view(-1, time)
@@ -205,7 +205,7 @@ def main():
         done = step + 1
         due = done == recipe.steps or (recipe.eval_interval and done % recipe.eval_interval == 0)
         if due or step == 0:
-            synchronize()  # Only where a time is read: between, the host may run ahead of the device.
+            synchronize()  # Only where a time is read: otherwise the host may run ahead of the device.
         step_seconds.append(time.perf_counter() - started)
 
         if due:

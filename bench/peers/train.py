@@ -1,14 +1,14 @@
-"""The peer: training steps of a GPT-2 in PyTorch, timed, with the shapes and the arithmetic of `ember-train bench`.
+"""The peer: timed training steps of a GPT-2 in PyTorch, with the shapes and the arithmetic of `ember-train bench`.
 
     python bench/peers/train.py [--shape 12x12x768x50257x1024] [--batch N] [--device cpu|cuda] [--dtype float32|bfloat16]
                                 [--compile [MODE]] [--pad-vocab N] [--steps N] [--warmup N] [--threads N]
 
 A step is: a batch of random ids, forward, mean cross-entropy, backward, clipping of the global norm at 1, fused AdamW. Attention
-is scaled_dot_product_attention (FlashAttention on a GPU), GELU the tanh form, the head tied; with bfloat16 the products are under
+is scaled_dot_product_attention (FlashAttention on a GPU), GELU the tanh form, the head tied; with bfloat16 the products run under
 autocast and the weights stay float32. On a GPU float32 products may use TF32, as ours may. `--pad-vocab 64` rounds the head up to a
-multiple of 64 rows, as nanoGPT does for tensor cores; no id ever names the rows above. One JSON object on standard output.
+multiple of 64 rows, as nanoGPT does for tensor cores; no id uses the extra rows. One JSON object on standard output.
 
-On a processor the C library's allocator gives large blocks back to the system after every step and clears them again in the next.
+On a CPU the C library's allocator returns large blocks to the system after every step, so that they are cleared again in the next.
 With MALLOC_TRIM_THRESHOLD_=4294967295 MALLOC_MMAP_THRESHOLD_=33554432 in the environment it keeps them: `bench/run.sh` tries both.
 """
 
@@ -61,7 +61,7 @@ class GPT(nn.Module):
 
 
 def resident_peak():
-    """The most bytes of memory that this process has had, libraries and all."""
+    """Peak resident memory of this process in bytes, including libraries."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
