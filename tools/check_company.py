@@ -1,12 +1,12 @@
-"""Asks the server random questions, each alone and then in random company: every answer must be the same to the last bit.
+"""Sends random requests to the server, each alone and then concurrently with others: every answer must be bit for bit the same.
 
     python tools/check_company.py CHECKPOINT [--requests 1000] [--at-once 32] [--seed 1] [--weights f32]
 
-The questions are of every strategy and of many knobs: greedy, drawn, drawn with guesses, beams, drawn beams, diverse beams, exact, under
-a regular expression, in a window that slides; of prompts that begin alike and of others. First one client asks them one after the
-other; then all are asked again in another order, so many at once, of a server with a small cache and small steps, so that prompts are
-cut and forgotten. Compared are texts, token ids, log-probabilities and scores, as the
-answers' JSON has them, which holds every bit. The program is EMBER_GENERATE, by default target/release/ember-generate.
+The requests cover all strategies and many knobs: greedy, sampling, sampling with guessed tokens, beams, sampled beams, diverse beams,
+exact search, under a regular expression, with a sliding window; prompts with and without common prefixes. First one client sends them
+one after the other; then all are sent again in another order, --at-once at a time, to a server with a small cache and small steps, so
+that prompts are split and evicted. Compared are texts, token ids, log-probabilities and scores from the
+answers' JSON, which is exact. The program is EMBER_GENERATE, by default target/release/ember-generate.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from check_serve import Server
 
 
 def question(dice):
-    """A random question: its strategy, its knobs, its prompt."""
+    """A random request: its strategy, its knobs, its prompt."""
     beginnings = ["One day Tom came to Paris", "One day Tom came to Paris with a ball. One fox came", "Once upon a time", "The", ""]
     words = ["Tom", "Dora", "left", "Paris", "Oslo", "the ball", "a fox", "In the end", "Henry was in"]
     prompt = dice.choice(beginnings) + " " + " ".join(dice.choices(words, k=dice.randrange(1, 12)))
@@ -47,7 +47,7 @@ def question(dice):
 
 
 def answer(server, asked):
-    """What must be the same: all of an answer but its name and what it took."""
+    """The part of an answer that must be the same: all but its id and its timings."""
     status, told = server.ask("/v1/completions", asked)
     if status != 200:
         return status, json.dumps(told)

@@ -1,14 +1,14 @@
-"""Checks that transformers reads the generation_config.json that ember-generate writes, to the same knobs.
+"""Checks that transformers reads the generation_config.json that ember-generate writes, with the same settings.
 
     python tools/check_generation_config.py [FILE...] [--write]
 
-FILE is what `ember-generate text --save-config FILE` wrote; without any, the cases in
-generate/lib/tests/fixtures/generation_configs.jsonl are checked, and `--write` puts the file that transformers writes after
-reading ours beside each, for the Rust test that reads both. For every file:
-1. GenerationConfig.from_pretrained takes it and validate(strict=True) finds nothing to say;
-2. every knob, transformers' defaults filled in as `generate` does, is what the file says, or off where it says nothing: so
-   no default of theirs (the 50 of top_k, the 20 new tokens) slips in;
-3. the generation mode is the strategy;
+FILE was written by `ember-generate text --save-config FILE`; without any, the cases in
+generate/lib/tests/fixtures/generation_configs.jsonl are checked, and `--write` adds to each the file that transformers writes
+after reading ours, for the Rust test that reads both. For every file:
+1. GenerationConfig.from_pretrained accepts it and validate(strict=True) reports nothing;
+2. every knob, with transformers' defaults filled in as `generate` does, has the file's value, or is off if the file lacks it:
+   none of transformers' defaults (top_k 50, 20 new tokens) applies;
+3. the generation mode corresponds to the strategy;
 4. `generate` runs with it on a tiny random model (diverse beams aside, which left transformers' core).
 Needs torch and transformers (5.17 made the stored cases). Exits with 1 when a check fails.
 """
@@ -25,7 +25,7 @@ from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
 CASES = Path(__file__).parent.parent / "generate/lib/tests/fixtures/generation_configs.jsonl"
 FILE = "generation_config.json"
 
-# A knob that a file does not name changes nothing: the value at which transformers' knob does not.
+# The neutral values of transformers' knobs, for those that a file does not set.
 OFF = {
     "do_sample": False, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": None, "typical_p": 1.0,
     "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0,
@@ -33,12 +33,12 @@ OFF = {
     "early_stopping": False, "num_beam_groups": 1, "diversity_penalty": 0.0, "num_return_sequences": 1,
     "min_new_tokens": None, "max_new_tokens": None, "max_time": None, "stop_strings": None, "eos_token_id": None,
 }
-# Sampling's knobs mean nothing without sampling; the rest of transformers' defaults must be off by themselves.
+# Without sampling its knobs have no effect; the rest of transformers' defaults must be neutral by themselves.
 SAMPLING = ["temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"]
 
 
 def mode(file):
-    """The strategy that the file names, as transformers calls it; it has neither exact search nor a beam search of one beam."""
+    """Transformers' name for the file's strategy; it has neither exact search nor a beam search of one beam."""
     beams, groups, sample = file.get("num_beams", 1), file.get("num_beam_groups", 1), file["do_sample"]
     if groups > 1:
         return "group_beam_search"
@@ -48,7 +48,7 @@ def mode(file):
 
 
 def problems(file, model):
-    """What is wrong with one file, and the file that transformers writes after reading it."""
+    """The problems of a file, and the file that transformers writes after reading it."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / FILE).write_text(json.dumps(file))
         config = GenerationConfig.from_pretrained(folder)
@@ -74,7 +74,7 @@ def problems(file, model):
     if config.get_generation_mode().value != mode(file):
         found.append(f"the mode is {config.get_generation_mode().value}, not {mode(file)}")
     if mode(file) != "group_beam_search":
-        config.stop_strings = None  # would need a tokenizer
+        config.stop_strings = None  # they would need a tokenizer
         config.pad_token_id = 0
         try:
             rows = model.generate(torch.tensor([[1, 2, 3]]), generation_config=config)
@@ -107,7 +107,7 @@ def main():
         failed |= bool(found)
         print(f"{'FAIL' if found else 'ok  '} {case['flags'] or '(no flags)'}", *found, sep="\n     ")
     if arguments.write and not arguments.files:
-        # As serde_json writes it, so that either writes the same file.
+        # In serde_json's format, so that both write the same file.
         compact = {"separators": (",", ":"), "ensure_ascii": False}
         CASES.write_text("".join(json.dumps(case, **compact) + "\n" for case in cases))
     sys.exit(failed)

@@ -2,13 +2,13 @@
 
     python tools/check_interop.py FOLDER TEXT [--program PATH] [--score FILE --greedy FILE]
 
-Opens FOLDER, of a GPT-2, a Llama or a Qwen3, with AutoModelForCausalLM and AutoTokenizer as it is, and compares with what
-ember-generate says about it:
-1. every tensor found its place, none is missing or left over;
+Opens FOLDER, of a GPT-2, a Llama or a Qwen3, with AutoModelForCausalLM and AutoTokenizer, and compares with ember-generate's
+results:
+1. every tensor is loaded, none is missing or left over;
 2. TEXT has the same token ids;
 3. each token's log-probability in TEXT is the same within 1e-4;
-4. the greedy continuation of TEXT's first tokens has the same ids (64 of them, fewer where the context or the text's end
-   comes first) and reads the same.
+4. the greedy continuation of TEXT's first tokens has the same ids (64 of them, fewer if the context or the text ends
+   first) and the same text.
 
 ember-generate is run (`--program`, by default target/release/ember-generate), or its output is read from two files:
 `score --format json TEXT` in FILE of --score, `text --strategy greedy --format json --prompt-ids ...` in FILE of --greedy.
@@ -42,7 +42,7 @@ class Checks:
 
 
 def run_ours(program, *arguments):
-    """One run of ember-generate; its only JSON line."""
+    """Runs ember-generate, and returns its only JSON line."""
     result = subprocess.run([program, *arguments], capture_output=True, text=True)
     if result.returncode != 0:
         raise SystemExit(f"{program} {' '.join(arguments)}: exit {result.returncode}: {result.stderr.strip()}")
@@ -83,7 +83,7 @@ def check_greedy(check, model, tokenizer, written):
         best = model(output[:, : prompt.shape[1] + first]).logits[0, -1].topk(2).values
         check(False, "greedy ids", f"differ at token {first}, where the best leads by {best[0] - best[1]:.1e}: {ours} {theirs}")
     if tokenizer is not None:
-        shown = theirs[:-1] if theirs and theirs[-1] == end else theirs  # Our text ends before an end token.
+        shown = theirs[:-1] if theirs and theirs[-1] == end else theirs  # Our text excludes the end token.
         text = tokenizer.decode(shown, clean_up_tokenization_spaces=False)
         check(written["text"] == text, "greedy text", "" if written["text"] == text else f"{written['text']!r} {text!r}")
 
@@ -108,7 +108,7 @@ def main():
     wrong = {key: sorted(map(str, names)) for key, names in info.items() if names}
     check(not wrong, "every tensor found its place", str(wrong) if wrong else "")
 
-    # Flags that ember-generate is always run with.
+    # Flags of every run of ember-generate.
     always = ["--from", str(args.folder), "--device", args.device, "--format", "json", "--quiet"]
     tokenizer = AutoTokenizer.from_pretrained(args.folder) if (args.folder / "tokenizer.json").exists() else None
     if tokenizer is None:

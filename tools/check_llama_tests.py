@@ -3,10 +3,10 @@
     python tools/check_llama_tests.py LLAMA_CPP [--all] [-k EXPRESSION]
 
 LLAMA_CPP is a source tree of llama.cpp, as in the source archive of the Python package llama-cpp-python 0.3.36 under vendor/llama.cpp.
-The tests are run as they are, by pytest, of which this file is also a plugin: what starts their server starts ours instead, with a tiny
-Llama of random weights made here, whose context, chat template and defaults are what their server's options ask for. Theirs is a model
-that tells stories: where a test asks for its words or counts its tokens, any words and any count will do (MODELS_WORDS, MODELS_COUNTS).
-What cannot apply is excepted by name, with the reason (EXCEPTED); `--all` runs that too. The program is EMBER_GENERATE, by default
+The tests run unchanged, by pytest, of which this file is also a plugin: code that starts their server starts ours instead, with a tiny
+Llama of random weights made here, whose context, chat template and defaults follow their server's options. Their model writes stories:
+where a test expects its words or counts its tokens, any words and any count are accepted (MODELS_WORDS, MODELS_COUNTS). Tests that
+cannot apply are skipped by name, with the reason (EXCEPTED); `--all` runs them too. The program is EMBER_GENERATE, by default
 target/release/ember-generate. Needs pytest, requests, filelock and openai. Exits with 1 when a test fails.
 """
 
@@ -32,7 +32,7 @@ TESTS = "tools/server/tests"
 FILES = ["basic", "chat_completion", "completion", "ctx_shift", "ignore_eos", "kv_keep_only_active", "metrics", "security", "stream",
          "template", "tokenize"]
 
-# Why a test cannot apply here, by patterns of its name with parameters.
+# The reasons why tests cannot apply here, by patterns of their names with parameters.
 EXCEPTED = {
     "test_basic.py::test_load_split_model": "a GGUF file in parts, from a registry",
     "test_basic.py::test_server_multiple_addresses": "one address, by --host",
@@ -54,7 +54,7 @@ EXCEPTED = {
     "test_chat_completion.py::test_chat_completion_cached_tokens": "counts the tokens of their tokenizer",
 }
 
-# What their model says, by the pattern that the tests have for it.
+# Texts of their model, by the tests' patterns for them.
 MODELS_WORDS = {
     "(going|bed)+", "(princesses|everyone|kids|Anna|forest)+", "But she couldn't", "(Suddenly)+|\\{ \" Sarax.", "(Suddenly)+", "^ blue",
     "(Aside|she|felter|alonger)+", "Whillicter",
@@ -62,22 +62,22 @@ MODELS_WORDS = {
 # Parameters of tests that count tokens of their tokenizer, or batches of them.
 MODELS_COUNTS = {"n_prompt", "batch_count"}
 
-# What they mean by the origin `localhost`; here origins are named.
+# Their meaning of the origin `localhost`; our server needs explicit origins.
 LOCAL_ORIGINS = [f"http://{host}{port}" for host, port in [("localhost", ":8080"), ("127.0.0.1", ":3000"), ("[::1]", ":3000")]
                  for port in ["", port]]
-# Models that the tests ask for, whatever their server has.
+# Model names in the tests' requests, which their server ignores.
 OTHER_NAMES = ["davinci-002", "gpt-3.5-turbo", "gpt-3.5-turbo-instruct", "codellama70b"]
 
 
-# The checkpoint: a Llama that a test can have with any context and any template
+# The checkpoint: a Llama, with any context and any template that a test needs
 
-# Such that the prompts of those tests that count tokens have as many as with their model, and the others fit the context.
+# Chosen so that prompts have as many tokens as with their model in tests that count them, and others fit the context.
 MERGES = """▁ H|e l|l o|▁ t|h e|▁t he|▁ a|r e|▁a re|▁ h|o w|▁h ow|o u|i n|e r|o n|▁ w|▁ b|▁ s|▁ f|▁ m|▁ c|▁ p|▁ d|a n|▁a n|▁an d|a t|i s|▁ is|o r|
 i t|▁ l|e n|i c|ic k|▁ q|▁q u|▁qu ick|▁b r|▁br ow|▁brow n|▁f o|▁fo x|u m|▁ j|▁j um|p s|▁jum ps|▁ o|▁o v|▁ov er|a z|▁l az|▁laz y|
 ▁d o|▁do g|▁m e|an in|▁l i|▁li f|▁lif e|▁b e|▁be l|i e|ie v|▁t o|in g|▁o f|t e|s t|i m|t a|a r|▁ n|▁ e|s s|e s|u r|
 h at|▁w hat|o k|▁b o|▁bo ok|▁do lo|▁ u|q u|▁ v""".replace("\n", "").split("|")
 WIDTH, INNER, HEADS, LAYERS = 64, 128, 4, 2
-# The width that all embeddings have much of: against it, a token is never chosen.
+# A dimension in which all embeddings are large: a token whose output weights oppose it is never chosen.
 NEVER = 0
 BOS, EOS = 1, 2
 
@@ -90,7 +90,7 @@ def vocabulary():
 
 
 def tokenizer():
-    """As Llama 2's: words marked by U+2581, bytes where there is no piece, `<s>` before every text."""
+    """Like Llama 2's: words marked by U+2581, byte fallback, `<s>` before every text."""
     pieces = vocabulary()
     known = [pair for pair in (merge.split() for merge in MERGES) if all(piece in pieces for piece in pair)]
     special = [{"id": id, "content": pieces[id], "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
@@ -112,7 +112,7 @@ def tokenizer():
 
 
 def tensors():
-    """Name, sizes and values of each: drawn, with special tokens and single bytes out of reach, as in a trained model."""
+    """Name, shape and random values of each tensor; special tokens and single bytes are never generated, as in a trained model."""
     drawn = random.Random(1)
     size = len(vocabulary())
 
@@ -149,7 +149,7 @@ def write_weights(path):
 
 
 def make_checkpoint(folder, context, template=None, defaults=None):
-    """A folder as Hugging Face has them; `defaults` are of generation_config.json."""
+    """Makes a folder in the format of Hugging Face; `defaults` go into generation_config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = folder.parent / "model.safetensors"
     if not weights.exists():
@@ -178,7 +178,7 @@ def make_checkpoint(folder, context, template=None, defaults=None):
 
 CHATML = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
           "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
-# Templates that their server knows by name.
+# Chat templates that their server knows by name.
 NAMED_TEMPLATES = {
     None: CHATML,
     "chatml": CHATML,
@@ -202,12 +202,12 @@ def flags_of(options, folder):
     context = options.n_ctx if options.kv_unified else options.n_ctx // slots
     alias = (options.model_alias or "tiny").split(",")[0]
     defaults = {"max_new_tokens": options.n_predict} if options.n_predict and options.n_predict > 0 else {}
-    # Theirs is a file, and a test looks for that in its path.
+    # Their model is a file, which a test expects in the path.
     checkpoint = make_checkpoint(folder / "no.gguf" / alias, context, template_of(options), defaults)
     flags = ["--from", checkpoint, "--host", options.server_host, "--port", options.server_port, "--device", "cpu", "--threads", 1,
              "--at-once", slots, "--seed", options.seed]
     if "test_basic.py" not in os.environ["PYTEST_CURRENT_TEST"]:
-        # Theirs answers to any name.
+        # Their server accepts any model name.
         flags += [flag for name in OTHER_NAMES for flag in ["--model", f"{name}={checkpoint}"]]
     if options.api_key:
         (folder / "keys").write_text(options.api_key + "\n")
@@ -224,7 +224,7 @@ def flags_of(options, folder):
 # The plugin
 
 class AnyCount(int):
-    """Is any whole number."""
+    """Equals any integer."""
 
     def __eq__(self, other):
         return isinstance(other, int)
@@ -239,10 +239,10 @@ def free_port():
 
 
 def start(options, timeout_seconds=60):
-    """In place of ServerProcess.start."""
+    """Replaces ServerProcess.start."""
     import utils
 
-    # Where a test starts it again, it asks where it was.
+    # A test that restarts the server uses its old address.
     options.server_port = getattr(options, "own_port", None) or free_port()
     options.own_port = options.server_port
     options.folder = tempfile.TemporaryDirectory(dir=os.environ["EMBER_TESTS_FOLDER"])
@@ -263,7 +263,7 @@ def start(options, timeout_seconds=60):
 
 
 def asking(make_request):
-    """Requests and answers as the tests' server has them: what are its options there are a request's here, and headers have no case."""
+    """Adapts requests and answers to the tests' server: its options become those of requests, and header names ignore case."""
 
     def ask(options, method, path, data=None, *more, **named):
         import requests
@@ -284,7 +284,7 @@ def asking(make_request):
 
 
 def pytest_sessionstart(session):
-    """Before the test modules take names from `utils`."""
+    """Called before the test modules import names from `utils`."""
     sys.modules.setdefault("wget", types.ModuleType("wget"))
     sys.path.insert(0, str(Path.cwd()))
     import utils
@@ -297,7 +297,7 @@ def pytest_sessionstart(session):
 
 
 def reason_of(item):
-    """Why a test is excepted. Only stars are special in a pattern, not the brackets around parameters."""
+    """The reason why a test is skipped. Only stars are special in a pattern, not the brackets around parameters."""
     patterns = ((re.sub(r"\[", "[[]", f"unit/{pattern}"), reason) for pattern, reason in EXCEPTED.items())
     return next((reason for pattern, reason in patterns if fnmatch.fnmatchcase(item.nodeid, pattern)), None)
 
@@ -315,7 +315,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """A row a file, then why what was left out was."""
+    """Prints a row per file, then the reasons for skipped tests."""
     counts, reasons = {}, {}
     for outcome in ["passed", "failed", "error", "skipped"]:
         for report in terminalreporter.stats.get(outcome, []):

@@ -1,4 +1,4 @@
-"""What tools/check-mpi measures: check_mpi.py EMBER_TRAIN FOLDER. Python's own library only."""
+"""The checks of tools/check-mpi: check_mpi.py EMBER_TRAIN FOLDER. Needs only Python's standard library."""
 
 import argparse
 import array
@@ -12,12 +12,12 @@ import subprocess
 import time
 from pathlib import Path
 
-# Weights of an AdamW run drift from rounding alone: this is what 40 steps of up to 1e-3 are allowed, of weights around 0.02 to 1.
+# Weights of an AdamW run drift apart by rounding: the tolerance for 40 steps of up to 1e-3, with weights around 0.02 to 1.
 TOLERANCE = 2e-5
-LONG_TOLERANCE = 1e-3  # and 400 steps
+LONG_TOLERANCE = 1e-3  # for 400 steps
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 SETTINGS = (
-    # By AdamW: Muon makes much of little, so that weights which rounding alone parted go far from each other.
+    # With AdamW: Muon amplifies small differences, so that weights that differ by rounding diverge.
     "precision=f32 architecture=gpt2 optimizer=adamw schedule=cosine tokenizer=chars n_layer=2 n_head=2 n_embd=32 context_length=32 "
     "batch_size=8 micro_batch=2 max_steps=40 warmup_steps=5 "
     "learning_rate=0.001 min_learning_rate=0.0001 epsilon=1e-6 eval_interval=20 checkpoint_interval=7 log_interval=5 "
@@ -33,7 +33,7 @@ def say(what, fine, detail):
 
 
 class Place:
-    """The folder of the runs, and the program that makes them."""
+    """The folder of the runs, and the program."""
 
     def __init__(self, program, folder):
         self.program, self.folder = str(program.resolve()), folder
@@ -85,14 +85,14 @@ def values(file):
 
 
 def difference(place, a, b):
-    """The largest of two runs' weights, and that of the whole relative to its norm."""
+    """The largest difference of two runs' weights, and the norm of all differences relative to that of the weights."""
     a, b = values(place.weights(a)[0]), values(place.weights(b)[0])
     apart = [x - y for x, y in zip(a, b, strict=True)]
     return max(map(abs, apart)), math.dist(a, b) / math.hypot(*a)
 
 
 def end(child, seconds=120):
-    """Exit code and what was written, of a process that ends by itself."""
+    """Waits for a process to end. Returns its exit code and its output."""
     try:
         out, err = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -172,7 +172,7 @@ def interrupted(place):
 
 
 def logged_once(place, run):
-    """Whether every step stands once in the log, in order."""
+    """Whether the log has every step exactly once, in order."""
     steps = [row["step"] for row in place.rows(run) if "train_loss" in row]
     return steps == sorted(set(steps))
 
@@ -198,8 +198,8 @@ def refusals(place):
 
 
 def unlike(place):
-    """Two kinds of processor, as far as one machine can show them: each process with other instructions. AdamW's steps are the same
-    in both, number by number; Muon multiplies matrices."""
+    """Simulates different processors on one machine: each process uses another instruction set. AdamW's steps are elementwise and
+    the same in both; Muon multiplies matrices."""
     sets = [word for setting in [*SETTINGS, "dropout=0", "optimizer=muon"] for word in ("--set", setting)]
     arguments = [place.program, "run", "count.txt", "--out", "unlike", *sets, "--device", "cpu", "--threads", "1"]
     each = [["-n", "1", "env", f"EMBER_SIMD={simd}", *arguments] for simd in ("portable", "avx2")]

@@ -1,16 +1,16 @@
-"""Checks that clients that nobody changed work with `ember-generate serve`.
+"""Checks that unmodified clients work with `ember-generate serve`.
 
     python tools/check_serve.py CHECKPOINT [--only openai,node,lm-eval,schemathesis] [--npm FOLDER]
 
-The program is EMBER_GENERATE, by default target/release/ember-generate; servers are started here, on free ports, and ended again.
+The program is EMBER_GENERATE, by default target/release/ember-generate; servers are started here, on free ports, and stopped again.
 The parts:
-- `openai`: OpenAI's Python client: models, completions, streams, log-probabilities, several texts, errors by their types, keys, and what
-  becomes of a request whose client has gone;
-- `node`: the same in short with OpenAI's npm client, which is installed into a temporary folder, or taken from FOLDER;
-- `lm-eval`: lm-evaluation-harness measures the checkpoint through `local-completions` and by its own `hf`: two likelihood tasks and one
-  of writing, from files made here; every number must be the same within 1e-3, every text the same;
-- `schemathesis`: requests drawn from /openapi.json: none may be answered by 500 or more.
-A part whose package is missing is skipped, and said to be. CHECKPOINT is a folder that transformers opens, with a tokenizer that splits
+- `openai`: OpenAI's Python client: models, completions, streams, log-probabilities, several texts, errors by their types, API keys, and
+  the cancellation of a request whose client has disconnected;
+- `node`: a shorter version with OpenAI's npm client, which is installed into a temporary folder, or taken from FOLDER;
+- `lm-eval`: lm-evaluation-harness evaluates the checkpoint through `local-completions` and by its own `hf`: two likelihood tasks and a
+  generation task, from files made here; every number must be the same within 1e-3, every text the same;
+- `schemathesis`: random requests by /openapi.json: none may be answered with a status of 500 or more.
+A part whose package is missing is skipped with a note. CHECKPOINT is a folder that transformers opens, with a tokenizer that splits
 plain English. Exits with 1 when a check fails.
 """
 
@@ -37,11 +37,11 @@ TOLERANCE = 1e-3
 STARTS_S = 60
 ENDS_S = 20
 PROMPT = "One day Tom came to"
-MOST = 128  # texts that may be asked for at once
+MOST = 128  # maximum of texts in one request
 
 
 class Server:
-    """A server at work on a free port, ended by leaving its `with`."""
+    """A server on a free port, stopped at the end of its `with`."""
 
     def __init__(self, checkpoint, *flags):
         self.said = tempfile.TemporaryFile()
@@ -50,7 +50,7 @@ class Server:
         self.url = self.awaited()
 
     def awaited(self):
-        """The address, which the server tells when it listens."""
+        """Waits for the address, which the server prints when it listens."""
         deadline = time.monotonic() + STARTS_S
         while time.monotonic() < deadline:
             if told := re.search(r"listening on (http://\S+?)[;\s]", self.stderr()):
@@ -81,12 +81,12 @@ class Server:
             return status, text
 
     def metrics(self):
-        """Each figure of /metrics, by its name without whose it is."""
+        """The values of /metrics, by their names without the prefix."""
         text = str(self.ask("/metrics")[1])
         return {name: float(value) for name, value in re.findall(r"^\w+:(\w+) (\S+)$", text, re.M)}
 
     def stop(self):
-        """Asks the server to end. (Its exit code, what it said); the code is None where it had to be killed."""
+        """Asks the server to stop. Returns (exit code, output); the code is None if it had to be killed."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -105,7 +105,7 @@ class Server:
 
 
 class Report:
-    """Tells each check as it comes, and all of them by parts at the end."""
+    """Prints each check at once, and a summary by parts at the end."""
 
     def __init__(self):
         self.parts = {}
@@ -131,7 +131,7 @@ class Report:
         print(f"  skipped: {why}", flush=True)
 
     def attempt(self, what, function, *arguments):
-        """A check that is several: what it raises fails it, not the rest."""
+        """Runs a group of checks: an exception fails the group, not the rest."""
         try:
             function(*arguments)
         except Exception as error:
@@ -169,7 +169,7 @@ def openai_part(report, checkpoint):
 
 
 class Asking:
-    """What OpenAI's client asks of one server."""
+    """The checks with OpenAI's client and one server."""
 
     def __init__(self, report, server, client, model, context):
         self.report, self.server, self.client, self.model, self.context = report, server, client, model, context
@@ -286,7 +286,7 @@ class Asking:
                 self.report.check(bool(right), f"{what} is a {kind.__name__}", detail)
 
     def chats(self):
-        """A checkpoint without a chat template must say so; one with it answers."""
+        """Without a chat template the server must refuse chats with that reason; with one it answers."""
         import openai
 
         messages = [{"role": "user", "content": "Who came to Paris?"}]
@@ -303,11 +303,11 @@ class Asking:
         self.report.same(text, answer.choices[0].message.content, "its stream is the whole")
 
     def long(self):
-        """As much work as may be asked for at once: far more than a client waits for here."""
+        """A request of maximum work: far more than a client here waits for."""
         return {"n": MOST, "temperature": 1, "max_tokens": self.context - 16, "extra_body": {"ignore_eos": True}}
 
     def is_free(self, what, before):
-        """Waits until nothing is at work, and compares the count of cancelled requests."""
+        """Waits until the server is idle, and compares the count of cancelled requests."""
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
             now = self.server.metrics()
@@ -427,7 +427,7 @@ TASKS = {
 
 
 def make_tasks(folder):
-    """Each task as a YAML file, beside its documents."""
+    """Writes each task as a YAML file, and its documents."""
     questions = [{"context": context, "choices": choices, "answer": answer} for context, choices, answer in QUESTIONS]
     documents = {"choices": questions, "writing": questions, "passages": [{"text": text} for text in PASSAGES]}
     for name, rest in TASKS.items():
@@ -440,7 +440,7 @@ def make_tasks(folder):
 
 
 def evaluate(folder, model, arguments):
-    """What lm-eval got for every document, by task."""
+    """Lm-eval's results for every document, by task."""
     import logging
 
     import lm_eval
@@ -475,7 +475,7 @@ def lm_eval_part(report, checkpoint):
         hf = f"pretrained={checkpoint},dtype=float32,device=cpu,max_length={context}"
         ours = f"base_url={server.url}/v1/completions,max_length={context},max_retries=1,model={name}"
         local = f"{ours},tokenizer={checkpoint},tokenizer_backend=huggingface"
-        # Each with what goes before texts, and without; `remote` knows only the latter.
+        # Both with and without the tokens before every text; `remote` supports only the latter.
         without = {"huggingface": local, "remote": f"{ours},tokenizer_backend=remote", "huggingface, 4 at once": f"{local},num_concurrent=4"}
         for begins, backends in {False: without, True: {"huggingface, with what goes before texts": local}}.items():
             theirs = evaluate(folder, "hf", f"{hf},add_bos_token={begins}")
@@ -491,7 +491,7 @@ def compare(report, folder, backend, arguments, theirs):
         if task == "ember_writing":
             report.same(got, want, f"{task} by {backend}: the same {len(want)} texts")
             continue
-        # Beside each sum stands whether greedy would have written it; a rolling sum has none.
+        # Each sum comes with a flag whether it is the greedy text; a rolling sum has none.
         sums = [(a, b) for a, b in zip(got, want) if not isinstance(b, (bool, str))]
         furthest = max(abs(float(a) - float(b)) for a, b in sums)
         alike = len(got) == len(want) and all(str(a) == str(b) for a, b in zip(got, want) if isinstance(b, (bool, str)))

@@ -2,8 +2,8 @@
 
     python tools/check_tensorboard.py RUN
 
-Needs the package `tensorboard`, which CI does not have. Every number of metrics.jsonl must be there once, at its step and no
-other, also where the run was killed and resumed in between; and of every sample, the text.
+Needs the package `tensorboard`, which CI does not have. Every number of metrics.jsonl must be there exactly once, at its step,
+even if the run was killed and resumed in between; and the text of every sample.
 """
 
 import json
@@ -30,7 +30,7 @@ assert set(scalars) == set(logged), (sorted(scalars), sorted(logged))
 count = 0
 for key, steps in logged.items():
     found = [event.step for event in scalars[key]]
-    if key in ("tokens", "elapsed_s"):  # of a training row and of the evaluation at the same step
+    if key in ("tokens", "elapsed_s"):  # in both the training row and the evaluation of the same step
         assert set(found) == set(steps), (key, found)
     else:
         assert found == sorted(steps), (key, found, sorted(steps))

@@ -1,4 +1,4 @@
-"""Opens the tokenizers we save with transformers' AutoTokenizer and compares ids and texts with ours.
+"""Opens our saved tokenizers with transformers' AutoTokenizer and compares ids and texts with ours.
 
     cargo run --release -p ember-data --example tokenizer_samples -- OUT && python tools/check_tokenizers.py OUT
 

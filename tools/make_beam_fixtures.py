@@ -1,26 +1,26 @@
-"""Makes generate/lib/tests/fixtures/beams*: what transformers' beam searches find, for ours to find again.
+"""Makes generate/lib/tests/fixtures/beams*: the results of transformers' beam searches, for ours to reproduce.
 
     python tools/make_beam_fixtures.py [FOLDER]     with torch==2.11.0, transformers==5.17.0: all but beams-diverse.json
     python tools/make_beam_fixtures.py [FOLDER]     again with transformers==4.55.4: beams-diverse.json
 
-Diverse beams left transformers' core after 4.55.4, hence the two versions. FOLDER defaults to generate/lib/tests/fixtures. Run
-again, it makes the same files, bit for bit on the same processor.
+Diverse beams were removed from transformers' core after 4.55.4, hence the two versions. FOLDER defaults to
+generate/lib/tests/fixtures. The files are reproducible, bit for bit on the same processor.
 
 `beams-MODEL/` are random models as `save_pretrained` writes them, the vocabulary's size in the name, flat or peaky. A case
-names its model, its prompts (of different lengths, left-padded with an attention mask), the knobs by our names, and of each
-prompt the sequences that came back: new ids, an end token included, and `sequences_scores`.
+has its model, its prompts (of different lengths, left-padded with an attention mask), the knobs by our names, and for each
+prompt the returned sequences: new ids, including an end token, and `sequences_scores`.
 
-The knobs walk through every early_stopping x length_penalty x number of end tokens, the other knobs are drawn. End tokens are
-drawn from what the model writes without any, so that hypotheses do finish. Kept are cases that rounding cannot decide:
+The cases cover all combinations of early_stopping, length_penalty and number of end tokens; the other knobs are random. End tokens
+are drawn from text that the model generates without any, so that hypotheses finish. Only cases that rounding cannot decide are kept:
 - any two candidates next to one another in a ranking, any two finished hypotheses, and any two sides of a stopping rule
   differ by MARGIN at least;
 - ties among the beams that do not exist (transformers scores them -1e9) do not matter: breaking all of them the other way
   gives the same result;
-- in a batch every prompt gets what it gets alone. (Left padding counts as text for transformers' repetition penalty and
-  n-gram ban, so these knobs come with one prompt only.)
+- in a batch every prompt has the same result as alone. (Left padding counts as text for transformers' repetition penalty and
+  n-gram ban, so these knobs are used with one prompt only.)
 
-`beams-sampled.json` is of beam sampling, whose draws are others than ours: how often each sequence came back in so many
-runs, for the distributions to be compared. Sequences that came back in fewer than RARE runs are counted together.
+`beams-sampled.json` is for beam sampling, whose random draws differ from ours: how often each sequence was returned in a number of
+runs, so that the distributions can be compared. Sequences returned in fewer than RARE runs are counted together.
 """
 
 import json
@@ -40,7 +40,7 @@ from make_fixtures import random_model
 
 MARGIN = 2e-5
 RARE = 20
-NOT_A_BEAM = -1e8  # below this, a score is that of a beam that does not exist
+NOT_A_BEAM = -1e8  # a score below this belongs to a beam that does not exist
 MODELS = {  # name: (seed, vocab_size, n_layer, scale of the logits)
     "5-flat": (1, 5, 1, 1.0),
     "7-peaky": (2, 7, 2, 2.5),
@@ -55,13 +55,13 @@ DIVERSE = transformers.__version__.startswith("4.")
 
 
 class Margins:
-    """Watches every decision of a search, and can break ties the other way."""
+    """Records the margin of every decision of a search, and can break ties the other way."""
 
     topk = staticmethod(torch.topk)
 
     def __init__(self):
         self.smallest, self.ties_from_the_end = float("inf"), False
-        self.last_ranking = []  # the rows of the last ranking, as far down as it was cut off
+        self.last_ranking = []  # the rows of the last ranking, up to the cut-off
 
     def compare(self, a, b):
         if NOT_A_BEAM < min(a, b):
@@ -72,7 +72,7 @@ class Margins:
             self.compare(a, b)
 
     def ranking(self, values, k, dim=-1, **_):
-        """torch.topk, all of its ties broken one way."""
+        """torch.topk, with all ties broken the same way."""
         if self.ties_from_the_end:
             order = torch.sort(values.flip(-1), dim=-1, descending=True, stable=True)
             order = order.values, values.shape[-1] - 1 - order.indices
@@ -89,10 +89,10 @@ margins = Margins()
 
 
 def watch():
-    """Puts `margins` between transformers and its decisions."""
+    """Patches transformers so that `margins` sees its decisions."""
     torch.topk = lambda *args, **kwargs: margins.ranking(*args, **kwargs)
     mode = GenerationConfig.get_generation_mode
-    # `generate` takes one beam for a greedy search; the search itself has no such exception, and ours neither.
+    # `generate` treats one beam as greedy search; the search itself has no such exception, nor has ours.
     GenerationConfig.get_generation_mode = lambda self, *a: (
         GenerationMode.BEAM_SEARCH if self.num_beams == 1 else mode(self, *a)
     )
@@ -102,7 +102,7 @@ def watch():
         process, add, is_done = BeamSearchScorer.process, BeamHypotheses.add, BeamHypotheses.is_done
 
         def watched_process(self, *args, group_index=0, **kwargs):
-            # A group that is done goes along as padding, all of whose beams are equal.
+            # A finished group continues as padding, with equal beams.
             for prompt, done in enumerate(self._done[group_index :: self.num_beam_groups].tolist()):
                 if not done:
                     margins.compare_ranked(prompt)
@@ -117,7 +117,7 @@ def watch():
         def watched_is_done(self, best, length, prompt_len=0):
             longest = self.early_stopping == "never" and self.length_penalty > 0
             attainable = best / ((self.max_length if longest else length) - prompt_len) ** self.length_penalty
-            # Equal they are when the best candidate is the one that has just finished: no rounding decides that.
+            # They are equal if the best candidate is the one that has just finished: rounding does not decide that.
             if len(self) >= self.num_beams and self.early_stopping is not True and attainable != self.worst_score:
                 margins.compare(self.worst_score, attainable)
             return is_done(self, best, length, prompt_len)
@@ -140,7 +140,7 @@ def watch():
 
 
 def generate(model, prompts, knobs):
-    """The sequences of each prompt, best first, as (ids, score)."""
+    """Generates. Returns the sequences of each prompt, best first, as (ids, score)."""
     longest = max(map(len, prompts))
     ids = torch.tensor([[0] * (longest - len(p)) + p for p in prompts])
     mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts])
@@ -168,7 +168,7 @@ def same(a, b):
 
 
 def decided(model, prompts, knobs):
-    """What is found, or None where rounding, a tie or the company in the batch decides."""
+    """The result, or None if it depends on rounding, on a tie or on the rest of the batch."""
     margins.smallest = float("inf")
     results = []
     for margins.ties_from_the_end in (True, False):
@@ -222,7 +222,7 @@ def draw_case(rng, model, number):
 
 
 def count_draws(model, name, prompt, knobs, batches=10, runs=2000):
-    """How often each best sequence comes back from beam sampling."""
+    """Counts how often beam sampling returns each best sequence."""
     counts = Counter()
     for seed in range(batches):
         torch.manual_seed(seed)
@@ -233,7 +233,7 @@ def count_draws(model, name, prompt, knobs, batches=10, runs=2000):
 
 
 def write(file, cases):
-    """One case a line."""
+    """Writes one case per line."""
     lines = ",\n".join(json.dumps(case) for case in cases)
     file.write_text(f'{{"transformers": "{transformers.__version__}", "cases": [\n{lines}\n]}}\n')
 

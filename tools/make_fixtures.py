@@ -1,30 +1,30 @@
-"""Makes model/tests/fixtures: what PyTorch and transformers compute, for our tests to compute again.
+"""Makes model/tests/fixtures: results of PyTorch and transformers, for our tests to reproduce.
 
     python tools/make_fixtures.py [FOLDER]
 
-Needs torch==2.11.0, transformers==5.17.0, safetensors, numpy (the versions that made the files in the repository). Run
-again, it makes the same files, bit for bit on the same processor; FOLDER defaults to model/tests/fixtures.
+Needs torch==2.11.0, transformers==5.17.0, safetensors, numpy (the versions that made the files in the repository). The
+files are reproducible, bit for bit on the same processor; FOLDER defaults to model/tests/fixtures.
 
-Two shapes, `a` and `b`, carry the numeric reference:
-- `a/` is the model as `save_pretrained` writes it, with random weights everywhere, LayerNorm's among them, so that no
-  term can be forgotten unnoticed;
+The numeric reference has two shapes, `a` and `b`:
+- `a/` is the model as `save_pretrained` writes it, with random weights everywhere, including LayerNorm's, so that a
+  missing term is noticed;
 - `a.safetensors` holds `logits` [batch, time, vocab_size], every gradient of the mean cross-entropy as `grad.NAME` (the
   tied embedding's is the sum of both of its uses), and the weights after ten optimizer steps as `final.NAME`;
-- `a.json` holds the token ids, the loss, the optimizer's settings, and of each of the ten steps its tokens
+- `a.json` holds the token ids, the loss, the optimizer's settings, and for each of the ten steps its tokens
   [grad_accum_steps, batch, time + 1] (inputs are all but the last of a row, targets all but the first), the learning rate,
   the loss (mean over the micro-batches, before the update) and the gradient's global norm before clipping.
 The optimizer is torch.optim.AdamW with nanoGPT's schedule (`get_lr`), decay on tensors of two and more dimensions only,
 and clip_grad_norm_ at a norm that every step exceeds.
 
-The rest are single questions:
+The rest test single features:
 - `greedy/` and `greedy.json`: `generate` without sampling, 64 tokens after a prompt, the context never full; the best token
   leads the second by at least `smallest_margin` in logits, so rounding cannot change it;
-- `untied-bf16-sharded/`: bfloat16, a head of its own, split into shards with an index;
+- `untied-bf16-sharded/`: bfloat16, an untied head, split into shards with an index;
 - `tied-f16-unprefixed/`: float16, saved from the bare `GPT2Model`, so that names lack `transformer.`;
   each with a `.json` (token ids) and a `.safetensors` (`logits`, computed in float32 from the stored weights).
 
-NAME is GPT-2's name without the prefix `transformer.`. The gradient of the key third of `attn.c_attn.bias` is zero but for
-rounding (softmax does not see it), and AdamW turns rounding into steps: compare neither its `final` values.
+NAME is GPT-2's name without the prefix `transformer.`. The gradient of the key third of `attn.c_attn.bias` is zero
+except for rounding (softmax is invariant to it), and AdamW turns rounding into steps: do not compare it or its `final` values.
 """
 
 import json
@@ -42,7 +42,7 @@ STEPS = 10
 
 
 def random_model(seed, position_scale=0.3, **sizes):
-    """A GPT-2 in float32 on the eager path, every parameter drawn, none at its usual initial value."""
+    """A GPT-2 in float32 on the eager path, with all parameters random, none at its usual initial value."""
     config = GPT2Config(
         **sizes, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None,
         attn_implementation="eager",
@@ -87,7 +87,7 @@ def learning_rate_at(step, settings):
 
 
 def train(model, batches, settings):
-    """Ten steps of nanoGPT's loop over `batches` [step, micro-batch, batch, time + 1]; returns what each step reports."""
+    """Ten steps of nanoGPT's loop over `batches` [step, micro-batch, batch, time + 1]; returns the report of each step."""
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     vectors = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW(
@@ -137,7 +137,7 @@ def make_reference(out, name, seed, batch, time, settings, **sizes):
 
 
 def make_greedy(out, prompt_length=5, new_tokens=64, **sizes):
-    """The first seed whose text is varied and whose every choice is clear (strong positions keep it from a fixed point)."""
+    """Uses the first seed whose text is varied and whose choices all have clear margins (strong positions avoid a fixed point)."""
     for seed in range(1000):
         model = random_model(seed, position_scale=1.0, **sizes)
         prompt = torch.randint(sizes["vocab_size"], (1, prompt_length), generator=torch.Generator().manual_seed(seed))
@@ -162,7 +162,7 @@ def make_greedy(out, prompt_length=5, new_tokens=64, **sizes):
 
 
 def make_variant(out, name, seed, save, **sizes):
-    """Saves a model by `save`; the expected logits come from what transformers reads back, computed in float32."""
+    """Saves a model by `save`; the expected logits are computed in float32 from the weights that transformers reads back."""
     save(random_model(seed, **sizes), out / name)
     model = GPT2LMHeadModel.from_pretrained(out / name, dtype=torch.float32, attn_implementation="eager").eval()
     tokens_in = torch.randint(sizes["vocab_size"], (2, sizes["n_positions"]), generator=torch.Generator().manual_seed(seed))
@@ -202,7 +202,7 @@ def main():
     make_reference(
         out, "a", seed=1, batch=4, time=16, settings=settings, vocab_size=33, n_positions=16, n_layer=2, n_head=2, n_embd=16
     )
-    # An odd time below the context, a head size that is no power of two, and two micro-batches a step.
+    # An odd time below the context, a head size that is not a power of two, and two micro-batches per step.
     make_reference(
         out, "b", seed=2, batch=3, time=23, settings=settings | {"grad_accum_steps": 2}, vocab_size=67, n_positions=24,
         n_layer=3, n_head=3, n_embd=36,

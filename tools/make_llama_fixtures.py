@@ -1,14 +1,14 @@
-"""Makes model/tests/fixtures/llama: what transformers' Llama and Qwen3 compute, for our tests to compute again.
+"""Makes model/tests/fixtures/llama: results of transformers' Llama and Qwen3, for our tests to reproduce.
 
     python tools/make_llama_fixtures.py [FOLDER]
 
-The sibling of make_fixtures.py, with the same versions and the same files for each reference: a folder by `save_pretrained`
+Like make_fixtures.py, with the same versions and the same files for each reference: a folder by `save_pretrained`
 with random weights everywhere, NAME.safetensors (`logits`, `grad.*`, `final.*` after four optimizer steps) and NAME.json. Tensors
 keep transformers' own names and layout here. The references:
-- `gqa`: Llama, two heads of keys and values for four of queries, a head of its own;
-- `biased`: Llama, tied, with biases in every linear layer, and another base of the angles;
-- `qwen3`: heads whose widths together are not the model's, one of keys and values for four of queries, tied.
-And single questions: `greedy` (64 tokens), `sharded` (bfloat16 in shards with an index; logits computed in float32), and `old` (a
+- `gqa`: Llama, two key/value heads for four query heads, untied;
+- `biased`: Llama, tied, with biases in every linear layer, and another RoPE base;
+- `qwen3`: heads whose total width differs from the model's, one key/value head for four query heads, tied.
+And for single features: `greedy` (64 tokens), `sharded` (bfloat16 in shards with an index; logits computed in float32), and `old` (a
 config.json as transformers 4 wrote it, weights without the prefix `model.`).
 """
 
@@ -35,7 +35,7 @@ SMALL = GQA | {"num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 12
 
 
 def random_model(seed, kind="llama", **sizes):
-    """A model in float32 on the eager path, every parameter drawn, none at its usual initial value."""
+    """A model in float32 on the eager path, with all parameters random, none at its usual initial value."""
     config_class, model_class = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}[kind]
     config = config_class(**sizes, bos_token_id=None, eos_token_id=None, attn_implementation="eager")
     model = model_class(config).eval()
@@ -75,7 +75,7 @@ def make_reference(out, name, seed, batch, time, **sizes):
 
 
 def make_greedy(out, prompt_length=5, new_tokens=64, **sizes):
-    """The first seed whose text is varied and whose every choice is clear."""
+    """Uses the first seed whose text is varied and whose choices all have clear margins."""
     for seed in range(2000):
         model = random_model(seed, **sizes)
         prompt = torch.randint(sizes["vocab_size"], (1, prompt_length), generator=torch.Generator().manual_seed(seed))
@@ -99,7 +99,7 @@ def make_greedy(out, prompt_length=5, new_tokens=64, **sizes):
 
 
 def make_logits(out, name, seed):
-    """The logits that transformers computes in float32 from the folder that is there."""
+    """The logits that transformers computes in float32 from the saved folder."""
     model = AutoModelForCausalLM.from_pretrained(out / name, dtype=torch.float32, attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(seed)
     tokens_in = torch.randint(model.config.vocab_size, (2, model.config.max_position_embeddings), generator=generator)
@@ -110,7 +110,7 @@ def make_logits(out, name, seed):
 
 
 def make_old(out, name, seed, **sizes):
-    """As transformers 4 wrote a Llama: `rope_theta` beside `rope_scaling`, `torch_dtype`, no `head_dim`."""
+    """A Llama in the format of transformers 4: `rope_theta` beside `rope_scaling`, `torch_dtype`, no `head_dim`."""
     save_folder(random_model(seed, **sizes, tie_word_embeddings=True).model, out / name)
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "attention_bias": False,

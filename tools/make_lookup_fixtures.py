@@ -1,9 +1,9 @@
-"""Makes generate/lib/tests/fixtures/prompt_lookup.json: what transformers' prompt look-up guesses after random ids.
+"""Makes generate/lib/tests/fixtures/prompt_lookup.json: guesses of transformers' prompt lookup after random ids.
 
     python tools/make_lookup_fixtures.py
 
-Needs torch and transformers (5.17 made the file in the repository). Few different ids, so that endings of every length
-occur again, once and often.
+Needs torch and transformers (5.17 made the file in the repository). There are few different ids, so that suffixes of every
+length occur again, once and often.
 """
 
 import json

@@ -1,12 +1,12 @@
-"""Makes data/tests/fixtures/near_duplicates.json: which of a few documents datasketch takes for near-duplicates, for our tests to find again.
+"""Makes data/tests/fixtures/near_duplicates.json: near-duplicates that datasketch finds in a few documents, for our tests to reproduce.
 
     python tools/make_near_duplicate_fixtures.py [FILE]
 
-Needs datasketch (2.0.0 made the file in the repository). Documents are made-up prose and versions of it: words exchanged, a
+Needs datasketch (2.0.0 made the file in the repository). Documents are made-up prose and variants of it: words replaced, a
 paragraph added or moved, other capitals, line ends and punctuation, one in French, one in Chinese. `jaccard` has, for every pair
 that shares a run of five words, the exact Jaccard similarity of their sets of runs (`exact`) and the estimate of datasketch's
-MinHash with 256 permutations (`estimate`); `groups` what MinHashLSH finds at 0.7, joined. No pair lies between 0.55 and 0.8, so
-that a fair estimate puts it on the right side.
+MinHash with 256 permutations (`estimate`); `groups` has the pairs of MinHashLSH at 0.7, merged. No pair lies between 0.55 and 0.8,
+so that a reasonable estimate puts it on the right side.
 """
 
 import itertools
@@ -60,7 +60,7 @@ def documents(rng):
 
 
 def runs(text):
-    # Letters and digits; a Chinese sign is a word.
+    # Words of letters and digits; a Chinese character is a word.
     words = re.findall(r"[㐀-鿿]|[^\W_㐀-鿿]+", text.lower())
     return {" ".join(words[at:at + WORDS]) for at in range(len(words) - WORDS + 1)}
 

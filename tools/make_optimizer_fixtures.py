@@ -1,4 +1,4 @@
-"""Makes train/tests/fixtures/muon.json and muon.safetensors: what PyTorch's Muon and AdamW compute, for our tests to compute again.
+"""Makes train/tests/fixtures/muon.json and muon.safetensors: results of PyTorch's Muon and AdamW, for our tests to reproduce.
 
     python tools/make_optimizer_fixtures.py [FOLDER]
 
@@ -7,11 +7,11 @@ tokens of model/tests/fixtures/a. FOLDER defaults to train/tests/fixtures.
 
 Ten steps of make_fixtures.py's loop, with torch.optim.Muon's own step function for the matrices of the blocks (GPT-2 stores them
 [in, out], Muon wants [out, in]; queries, keys and values of `c_attn` are three matrices) and torch.optim.AdamW for the rest, under
-one schedule and one clipping. PyTorch orthogonalises in bfloat16, which no other implementation can match digit by digit: the
-function that does so is replaced by the same one in float32.
+one schedule and one clipping. PyTorch orthogonalises in bfloat16, which no other implementation can match exactly: that
+function is replaced by the same one in float32.
 
-- `muon.json` holds the settings, and of each step the learning rates, the loss and the gradient's global norm before clipping;
-- `muon.safetensors` holds the weights after the steps as `final.NAME`, and what Muon remembers as `momentum.NAME`.
+- `muon.json` holds the settings, and for each step the learning rates, the loss and the gradient's global norm before clipping;
+- `muon.safetensors` holds the weights after the steps as `final.NAME`, and Muon's momentum as `momentum.NAME`.
 """
 
 import json
@@ -43,7 +43,7 @@ def orthogonal_in_float32(grad, coefficients, steps, eps):
 
 
 def parts(name, matrix):
-    """The matrices [out, in] inside a stored one [in, out]: views, so that stepping them steps it."""
+    """The matrices [out, in] inside a stored one [in, out]: views, so that updates change it."""
     return matrix.T.chunk(3) if name.endswith("attn.c_attn.weight") else [matrix.T]
 
 

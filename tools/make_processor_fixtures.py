@@ -1,20 +1,20 @@
-"""Makes generate/lib/tests/fixtures/processors.json: what transformers' logits processors make of scores, for ours to equal.
+"""Makes generate/lib/tests/fixtures/processors.json: results of transformers' logits processors, for ours to reproduce.
 
     python tools/make_processor_fixtures.py [FILE]
 
-Needs torch==2.15.0 and transformers==5.24.0 (the versions that made the file in the repository). Run again, it makes the
-same file.
+Needs torch==2.15.0 and transformers==5.24.0 (the versions that made the file in the repository). The file is
+reproducible.
 
-Every case goes through the list that `generate` itself would build (`GenerationMixin._get_logits_processor`). A case holds
+Every case is processed by the list that `generate` would build (`GenerationMixin._get_logits_processor`). A case holds
 `knobs` (named as in our GenerationConfig; sequences of a logit bias are pairs of ids and bias), the text so far as `prompt`
-and `generated`, the scores before as `logits` (null is minus infinity) or, for a large vocabulary, the `seed` that the
-function `hashed` makes them of, and what is left after as `ids` with their `scores`.
+and `generated`, the input scores as `logits` (null is minus infinity) or, for a large vocabulary, as the `seed` of the
+function `hashed`, and the remaining tokens as `ids` with their `scores`.
 
 Softmax differs in the last bits from one machine to the next, so no random case has a probability within a relative 1e-5, or
-a sum of probabilities or a distance within 1e-5, of the threshold that decides about it: `margin` measures that and the
-draw is repeated. Cases whose name says "tie" meet the threshold exactly, with numbers that are exact in float32. Which of
-equal scores top-p removes is up to torch.sort, whose order of ties depends on the processor it runs on; here it is made
-stable, so lower ids go first.
+a sum of probabilities or a distance within 1e-5, of its threshold: `margin` measures that and the draw is
+repeated. Cases with "tie" in their names meet the threshold exactly, with numbers that are exact in float32. Which of equal
+scores top-p removes depends on torch.sort, whose order of ties depends on the processor; here it is made stable, so lower ids
+are removed first.
 """
 
 import functools
@@ -42,7 +42,7 @@ model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=1, n_embd=4, vocab_size=VOC
 
 
 def processors(knobs, prompt_len):
-    """The processors that transformers' `generate` makes of our knobs."""
+    """The processors that transformers' `generate` builds for our knobs."""
     renamed = {"bad_words": "bad_words_ids", "end_tokens": "eos_token_id"}
     values = {renamed.get(name, name): value for name, value in knobs.items() if name not in ("strategy", "logit_bias")}
     values.setdefault("eos_token_id", None)
@@ -52,13 +52,13 @@ def processors(knobs, prompt_len):
     config = GenerationConfig(
         do_sample=strategy in ("sample", "beam-sample"), num_beams=2 if strategy.startswith("beam") else 1, **values
     )
-    config.top_k = knobs.get("top_k", 0)  # where it is left out transformers takes 50
+    config.top_k = knobs.get("top_k", 0)  # transformers' default is 50
     model._prepare_special_tokens(config, device="cpu")
     return model._get_logits_processor(config, input_ids_seq_length=prompt_len, device="cpu")
 
 
 def margin(processor, scores):
-    """How far the nearest token is from the threshold of this processor."""
+    """The distance of the nearest token from this processor's threshold."""
     logits = scores[0].double()
     logits = logits[logits > -torch.inf]
     p = logits.softmax(-1)
@@ -68,7 +68,7 @@ def margin(processor, scores):
         best = p.sort(descending=True).values
         keep = processor.min_tokens_to_keep
         if keep < len(p) and best[keep - 1] == best[keep] and best[keep] < processor.min_p * best[0]:
-            return 0.0  # which of the two torch.topk takes is its own affair
+            return 0.0  # which of the two torch.topk picks is unspecified
         return (p / max(processor.min_p * p.max().item(), 1e-30) - 1).abs().min().item()
     if isinstance(processor, hf.TypicalLogitsWarper):
         surprise = -logits.log_softmax(-1)
@@ -78,7 +78,7 @@ def margin(processor, scores):
         last = nearest.indices[min((mass < processor.mass).sum().item(), len(p) - 1)]
         others = distance[logits != logits[last]]
         edge = (others - distance[last]).abs().min().item() if len(others) else 1.0
-        # Where all of the first few are kept whatever their mass, their order matters too.
+        # If the first few are always kept, their order matters too.
         keep = processor.min_tokens_to_keep
         first = nearest.values[keep] - nearest.values[keep - 1] if 1 < keep < len(p) else torch.tensor(1.0)
         return min((mass - processor.mass).abs().min().item(), edge, first.item())
@@ -92,7 +92,7 @@ def margin(processor, scores):
 
 
 def process(knobs, prompt, generated, logits, exact_ties=False):
-    """The scores that are left, or None where a threshold is too near or nothing is left."""
+    """The remaining scores, or None if a threshold is too near or nothing remains."""
     scores = torch.tensor(logits, dtype=torch.float32)[None]
     ids = torch.tensor([prompt + generated])
     for processor in processors(knobs, len(prompt)):
@@ -106,7 +106,7 @@ def process(knobs, prompt, generated, logits, exact_ties=False):
 
 
 def number(value):
-    """A float32 in as few digits as tell it from its neighbours."""
+    """The shortest decimal form of a float32 that is unique."""
     return float(f"{value:.9g}") if value > -np.inf else None
 
 
@@ -135,17 +135,17 @@ def scores(kind):
     values = rng.normal(size=VOCAB) * 2.5
     if kind == "coarse":  # many equal ones
         values = np.round(values) / 2
-    if kind == "holes":  # as a constraint leaves them
+    if kind == "holes":  # as after a constraint
         values[rng.random(VOCAB) < 0.4] = -np.inf
         values[rng.integers(VOCAB)] = 1.0
     values = values.astype(np.float32)
-    if kind == "log":  # as beams see them
+    if kind == "log":  # log-probabilities, as in beam search
         values = torch.tensor(values).log_softmax(-1).numpy()
     return values
 
 
 def text():
-    """A prompt and new tokens of few different ids, so that they repeat."""
+    """A random prompt and new tokens, of few different ids, so that they repeat."""
     ids = rng.integers(1, 7, size=rng.integers(4, 16)).tolist()
     cut = int(rng.integers(1, len(ids)))
     return ids[:cut], ids[cut:]
@@ -193,14 +193,14 @@ def knobs_of(names, strategy):
     return draw
 
 
-# Each processor alone.
+# Each processor by itself.
 for knob in KNOBS:
     strategies = ["sample", "sample", "beam-sample"] if knob in SAMPLING else ["greedy", "beam"]
     for strategy in strategies:
         for kind in ["plain", "coarse", "holes", "log"]:
             random_case(f"{knob} alone, {strategy}", knobs_of([knob], strategy), kind)
 
-# Combinations: some drawn, then all at once.
+# Combinations: random ones, then all at once.
 for count in [2, 3, 4, 5, 6, 8]:
     for strategy in ["sample", "beam-sample", "sample", "greedy"]:
         for kind in ["plain", "log"]:
@@ -211,7 +211,7 @@ for strategy in ["sample", "beam-sample"]:
     for kind in ["plain", "log", "holes"]:
         random_case(f"all together, {strategy}", knobs_of(list(KNOBS), strategy), kind)
 
-# Thresholds met exactly: even distributions over 2^n tokens, whose probabilities float32 holds.
+# Thresholds met exactly: uniform distributions over 2^n tokens, whose probabilities are exact in float32.
 EVEN = np.where(np.arange(VOCAB) % 3 == 1, np.float32(1), -np.inf).astype(np.float32)  # 8 tokens of 1/8
 for knobs in [
     {"top_p": 0.5},
@@ -235,7 +235,7 @@ for knobs in [
         after = process(full, [1, 2], [3], EVEN, exact_ties=True)
         record(f"tie: {' '.join(knobs)}, {strategy}", full, [1, 2], [3], EVEN, after)
 
-# The condition on lengths: a sequence as long as the text with its last token yet to come is not looked for.
+# The condition on lengths: a sequence that would span the whole text and the next token is not matched.
 for prompt, generated in [([4], [5]), ([4], []), ([4, 4], [5]), ([4, 5], [])]:
     for knobs in [
         {"logit_bias": [[[4, 5, 6], 2.0], [[4, 5], 1.0], [[5, 6], -1.0]]},

@@ -1,19 +1,19 @@
-"""Makes data/tests/fixtures/prompts: what transformers makes of prompts with tokenizers that are not ours, for our tests to make again.
+"""Makes data/tests/fixtures/prompts: transformers' encodings of prompts with foreign tokenizers, for our tests to reproduce.
 
     python tools/make_prompt_fixtures.py [FOLDER]
 
 Needs torch, transformers and tokenizers (2.15, 5.23.0 and 0.23.3 made the files in the repository) and the model
 model/tests/fixtures/b, whose vocabulary is 67 tokens and whose context is 24. The tokenizers, a folder each:
-- `llama`: as Llama 2's: words marked by U+2581, `<s>` before every text by the post-processor;
-- `closing`: the same, with `</s>` behind every text as well;
-- `said`: the same without a post-processor, both asked for in tokenizer_config.json by `add_bos_token` and `add_eos_token`, which
-  transformers does not heed where there is a tokenizer.json;
-- `bytes`: as Llama 3's: byte-level, `<|begin|>` by the second of two post-processors, and added tokens of every kind: special
-  ones, one of which takes the blanks beside it, and one that is no special token;
-- `words`: the special ones of these on GPT-2's words, which our own encoder splits.
+- `llama`: like Llama 2's: words marked by U+2581, `<s>` before every text by the post-processor;
+- `closing`: the same, with `</s>` after every text as well;
+- `said`: the same without a post-processor, both requested in tokenizer_config.json by `add_bos_token` and `add_eos_token`, which
+  transformers ignores if there is a tokenizer.json;
+- `bytes`: like Llama 3's: byte-level, `<|begin|>` by the second of two post-processors, and added tokens of every kind: special
+  ones, one of which strips adjacent blanks, and one that is not special;
+- `words`: these special tokens with GPT-2's words, which our own encoder splits.
 
 prompts.json holds cases: `tokenizer`, `text`, `parsed` (the ids of `tokenizer(text)`), `plain` (with split_special_tokens), and
-where the model has room for it `perplexity`, of `parsed`, as its own loss gives it.
+if it fits into the model's context, `perplexity` of `parsed` by the model's own loss.
 """
 
 import json
@@ -71,7 +71,7 @@ def bytes_(pre_tokenizer, plain_tokens):
 
 
 def tokenizers():
-    """Each name with its tokenizer and what its tokenizer_config.json says beside the class."""
+    """Each name with its tokenizer and the extra keys of its tokenizer_config.json."""
     ends = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     special = [("<s>", 1), ("</s>", 2)]
     opening, closing, said = marked(), marked(), marked()

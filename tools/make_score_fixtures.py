@@ -1,4 +1,4 @@
-"""Makes generate/lib/tests/fixtures/score.json: what transformers' perplexity recipe computes, for our tests to compute again.
+"""Makes generate/lib/tests/fixtures/score.json: results of transformers' perplexity recipe, for our tests to reproduce.
 
     python tools/make_score_fixtures.py [FILE]
 
@@ -10,10 +10,10 @@ tokens that no window before it held are labels.
 Each case holds `ids` and `stride`, and
 - `recipe_perplexity`: by the recipe's own arithmetic, which weights a window's mean loss with one less than its number of
   labels. That is right for the first window, whose first label is shifted away; in later windows the first label has a token
-  before it and does count in the mean, so that these windows weigh a little too little;
-- `logprobs`: of every token but the first, in the window that labels it;
-- `loss`: their negative mean, every token counting alike.
-A stride as long as the context is left out: there the recipe scores no window's first token, and we do.
+  before it and counts in the mean, so that these windows have slightly too little weight;
+- `logprobs`: of every token but the first, in the window in which it is a label;
+- `loss`: their negative mean, with equal weights.
+A stride as long as the context is left out: there the recipe does not score a window's first token, but we do.
 """
 
 import json

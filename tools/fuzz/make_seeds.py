@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the inputs that fuzzing begins from, in tools/fuzz/seeds/HARNESS: small files that each reader reads, out of what the
-repository has already. Needs pyarrow and zstandard for the Parquet and zstd files, and `ember-train`
-in target/release or where EMBER_TRAIN says.
+"""Makes the seed inputs for fuzzing, in tools/fuzz/seeds/HARNESS: small valid files for each reader, from files of the repository.
+Needs pyarrow and zstandard for the Parquet and zstd files, and `ember-train` in target/release or where EMBER_TRAIN says.
 
   tools/fuzz/make_seeds.py
 
-What is in an archive is stored as it is, and what is in a PDF too: few changes of what is packed leave anything to read.
+Archives and PDFs are stored uncompressed: most mutations of compressed data leave nothing to read.
 """
 
 import gzip
@@ -29,7 +28,7 @@ import zstandard
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = ROOT / "tools/fuzz/seeds"
-SERVED = ROOT / "tools/fuzz/served"  # beside the weights, what the model has that the server's harnesses ask
+SERVED = ROOT / "tools/fuzz/served"  # the files of the served model besides its weights
 READERS = ROOT / "data/tests/fixtures/readers"
 LONGEST = 11_000
 TEXT = "The old lighthouse stood on the cliff for many years.\nNobody went there after dark: “Why not?”\n"
@@ -43,7 +42,7 @@ def seed(harness, name, content):
 
 
 def copied(harness, *names, most=LONGEST):
-    """Files of the readers' tests, the beginning of them where they are long."""
+    """Copies files of the readers' tests, or the beginning of long ones."""
     for name in names:
         seed(harness, name.replace(" ", "-"), (READERS / name).read_bytes()[:most])
 
@@ -72,7 +71,7 @@ def safetensors(tensors, kind="F32"):
     return struct.pack("<Q", len(text)) + text + values
 
 
-# A GPT-2 of one layer: 5 tokens, a context of 6, 4 wide.
+# A GPT-2 of one layer: 5 tokens, a context of 6, width 4.
 SMALLEST = {
     "wte.weight": [5, 4], "wpe.weight": [6, 4], "ln_f.weight": [4], "ln_f.bias": [4],
     "h.0.ln_1.weight": [4], "h.0.ln_1.bias": [4], "h.0.ln_2.weight": [4], "h.0.ln_2.bias": [4],
@@ -119,13 +118,13 @@ def tokenizers():
 
 
 def formats():
-    """Files of the formats' tests are larger than what is changed by chance with any effect: their beginnings, and small ones."""
+    """Model files: the beginnings of the formats' test files, which are too large for random mutations to matter, and small ones."""
     fixtures = ROOT / "formats/tests/fixtures"
     for kind in ["gpt2", "llama", "qwen3"]:
         content = (fixtures / kind / "q4_0.gguf").read_bytes()
         seed("gguf", f"{kind}.gguf", content[:LONGEST])
     seed("gguf", "keys.gguf", gguf({"general.architecture": "llama", "llama.block_count": 1, "llama.rope.freq_base": 1e4}))
-    # Width, inner width, blocks, heads, heads of keys, tokens, context: 204 numbers, and 8 of angles in the first version.
+    # Width, inner width, blocks, heads, key heads, tokens, context: 204 numbers, and 8 for angles in the first version.
     shape = struct.pack("<7i", 4, 8, 1, 2, 2, 8, 4)
     seed("llama2c", "v0.bin", shape + random.Random(1).randbytes(4 * 212))
     header = (struct.pack("<Ii", 0x616B3432, 1) + shape + b"\1").ljust(256, b"\0")
@@ -186,7 +185,7 @@ def texts():
 
 def preparing():
     with tempfile.TemporaryDirectory() as place:
-        # The text that the harness prepares, whose other files are to fit.
+        # The text that the harness prepares, so that the manifest fits its other files.
         Path(place, "text.txt").write_text("The old lighthouse stood on the cliff for many years.\n" * 20)
         program = os.environ.get("EMBER_TRAIN", ROOT / "target/release/ember-train")
         command = [program, "prepare", "text.txt", "--out", "data", "--tokenizer", "bytes", "--seed", "0"]
@@ -200,7 +199,7 @@ def preparing():
 
 
 def packed():
-    """Files around text: archives, compressions, documents of parts."""
+    """Containers of text: archives, compressed files, documents made of parts."""
     seed("gzip", "two.gz", gzip.compress(TEXT.encode(), mtime=0) + gzip.compress(b"more\n", mtime=0))
     stored = zlib.compressobj(0, zlib.DEFLATED, 31)
     seed("gzip", "stored.gz", stored.compress(TEXT.encode()) + stored.flush())
