@@ -1,6 +1,6 @@
-"""Rust sources as plain text sees them: what is comment, what is string, what is compiled for tests alone.
+"""A lexical view of Rust sources: comments, strings, and code that is compiled only for tests.
 
-Read by tools/lines and tools/imports. No parser: rustfmt's layout is relied on nowhere, but macros are not expanded.
+Used by tools/lines and tools/imports. It is no parser: it does not rely on rustfmt's layout, but does not expand macros.
 """
 
 import io
@@ -23,7 +23,7 @@ ATTRIBUTE = re.compile(r"\s*#\[")
 
 
 def sources(ref=None):
-    """The text of every .rs and Cargo.toml by its path: of a git ref, or of the working tree with what is not yet added."""
+    """The text of every .rs and Cargo.toml by its path: of a git ref, or of the working tree including untracked files."""
     if ref:
         archive = subprocess.run(["git", "archive", ref], cwd=ROOT, check=True, capture_output=True).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
@@ -39,7 +39,7 @@ def wanted(name):
 
 
 def masked(text):
-    """The text, as long and with the same line ends, with blanks for comments and underscores for what literals hold."""
+    """The text with comments replaced by blanks and the contents of literals by underscores; length and lines are unchanged."""
     out, at = [], 0
     while found := COMMENT_OR_LITERAL.search(text, at):
         end = after_block(text, found.start()) if found["block"] else found.end()
@@ -51,7 +51,7 @@ def masked(text):
 
 
 def after_block(text, start):
-    """Where a block comment ends; they nest."""
+    """The end of a block comment; they nest."""
     depth = 0
     for mark in re.finditer(r"/\*|\*/", text[start:]):
         depth += 1 if mark[0] == "/*" else -1
@@ -61,7 +61,7 @@ def after_block(text, start):
 
 
 def after_bracket(code, start):
-    """The place behind the bracket that closes the one at `start`."""
+    """The position after the bracket that closes the one at `start`."""
     depth = 0
     for mark in re.finditer(r"[\[({})\]]", code[start:]):
         depth += 1 if mark[0] in "[({" else -1
@@ -71,7 +71,7 @@ def after_bracket(code, start):
 
 
 def after_item(code, start):
-    """The place behind the item, statement, field or match arm that begins at `start`, its attributes included."""
+    """The position after the item, statement, field or match arm that begins at `start`, attributes included."""
     while attribute := ATTRIBUTE.match(code, start):
         start = after_bracket(code, attribute.end() - 1)
     item = ITEM.match(code, start)
@@ -90,7 +90,7 @@ def after_item(code, start):
 
 
 def without_tests(code):
-    """Masked code with blanks for every `#[cfg(test)]` item; and the names of the modules that were such items with a file."""
+    """Masked code with blanks for every `#[cfg(test)]` item, and the names of such modules in their own files."""
     files = []
     while found := TEST_ONLY.search(code):
         end = after_item(code, found.end())
@@ -102,20 +102,20 @@ def without_tests(code):
 
 
 def module_file(tree, owner, name, roots=()):
-    """The file of `mod name;` in the file `owner`; none where neither place has one."""
+    """The file of `mod name;` in the file `owner`; None if it is in neither place."""
     folder = home(owner, roots)
     return next((path for path in (f"{folder}/{name}.rs", f"{folder}/{name}/mod.rs") if path in tree), None)
 
 
 def home(file, roots=()):
-    """The folder of a file's child modules: its own for mod.rs and for what a crate begins with, else the one named like it."""
+    """The folder of a file's child modules: its own for mod.rs and for crate roots, else the one named like it."""
     path = PurePosixPath(file)
     face = path.name in ("mod.rs", "lib.rs", "main.rs") or file in roots
     return str(path.parent if face else path.with_suffix(""))
 
 
 def program_code(tree):
-    """The code by path that a build without tests has: masked, blanks for test items, without test files, examples, the tools' own crates."""
+    """The code of a build without tests, by path: masked, test items blanked, without test files, examples and the crates of tools."""
     code, test_files = {}, []
     for path, text in tree.items():
         parts = PurePosixPath(path).parts
@@ -129,7 +129,7 @@ def program_code(tree):
 
 
 def crates(tree):
-    """Every crate's folder with its Cargo.toml read; `.` at the root."""
+    """Every crate's folder with its parsed Cargo.toml; `.` for the root."""
     manifests = {str(PurePosixPath(path).parent): tomllib.loads(text) for path, text in tree.items() if path.endswith("Cargo.toml")}
     return {folder: manifest for folder, manifest in manifests.items() if "package" in manifest}
 
@@ -140,7 +140,7 @@ def crate_of(path, folders):
 
 
 def targets(folder, manifest, code):
-    """What the compiler begins with in a crate: its library's file with its name, its programs' files without."""
+    """The crate roots: the library's file with its name, the programs' files without."""
     at = "" if folder == "." else folder + "/"
     library, name = manifest.get("lib", {}), manifest["package"]["name"].replace("-", "_")
     programs = [at + program["path"] for program in manifest.get("bin", []) if "path" in program]

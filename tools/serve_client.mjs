@@ -1,4 +1,4 @@
-// What OpenAI's npm client gets from `ember-generate serve`; tools/check_serve.py runs it. One JSON object a check.
+// Checks `ember-generate serve` with OpenAI's npm client; run by tools/check_serve.py. Prints one JSON object per check.
 //
 //     node serve_client.mjs URL/v1 URL
 

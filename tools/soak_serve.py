@@ -1,13 +1,13 @@
-"""Has 256 clients use one `ember-generate serve` for a while, half of them badly, and looks at what that does to the others and to it.
+"""Runs 256 clients on one `ember-generate serve` for a while, half of them misbehaving, and checks the effect on the others and on the server.
 
     python tools/soak_serve.py CHECKPOINT [--minutes 30] [--connections 256] [--seed 1]
 
-The well-behaved ask for texts whose answers were got beforehand by one client alone, and must get the same to the last character. The
-others read slowly or not at all, go away in the middle, send what is no HTTP and no JSON, bodies without an end, thousands of headers,
-many requests at once and grammars without a bottom: they may be refused, but no answer may be 500 or more. At the end:
-- /metrics shows nothing at work and nothing waiting;
-- memory, threads and open files are back at their level (memory within 64 MiB, because what an allocator keeps goes up and down);
-- nothing panicked, and SIGTERM ends the server with 0, also while clients hold connections open.
+The well-behaved clients request texts whose answers were recorded beforehand by a single client, and must get exactly the same. The
+others read slowly or not at all, disconnect midway, send invalid HTTP and JSON, endless bodies, thousands of headers, many requests at
+once and infinitely recursive grammars: they may be refused, but no answer may have a status of 500 or more. At the end:
+- /metrics shows no running and no waiting requests;
+- memory, threads and open files are back at their level (memory within 64 MiB, because an allocator's reserve fluctuates);
+- there was no panic, and SIGTERM ends the server with 0, even while clients hold connections open.
 The program is EMBER_GENERATE, by default target/release/ember-generate. Needs /proc. Exits with 1 when a check fails.
 """
 
@@ -31,11 +31,11 @@ WORDS = "One day Tom came to Paris with a ball The fox ate its plum and got one 
 ANSWER_S = 300
 
 
-# What is asked and what must come
+# Requests and their expected answers
 
 
 def make_questions(drawn, context):
-    """Requests of many kinds, each with one answer."""
+    """Requests of many kinds, each with a single possible answer."""
     for number in range(24):
         prompt = " ".join(drawn.choice(WORDS) for _ in range(drawn.randint(1, 12)))
         ask = {"prompt": prompt, "max_tokens": drawn.randint(1, min(48, context // 4)), "ignore_eos": True}
@@ -52,12 +52,12 @@ def make_questions(drawn, context):
 
 
 def essence(choices):
-    """What of an answer must be the same."""
+    """The part of an answer that must be the same."""
     return [(choice["text"], choice["logprobs"] and choice["logprobs"]["token_logprobs"]) for choice in choices]
 
 
 def joined(events, n):
-    """The choices of a stream, put together again."""
+    """The choices of a stream, reassembled."""
     texts, values = [""] * n, [[] for _ in range(n)]
     for event in events:
         if "error" in event:
@@ -72,14 +72,14 @@ def joined(events, n):
 
 
 class Client:
-    """Raw HTTP over one connection: what is sent is up to the caller."""
+    """Raw HTTP over one connection; the caller decides what to send."""
 
     def __init__(self, host, port):
         self.host, self.port = host, port
 
     @contextlib.asynccontextmanager
     async def connected(self, buffer=None, reset=False):
-        """A connection; `buffer` bytes are taken from the network at most before they are read."""
+        """A connection with a receive buffer of at most `buffer` bytes."""
         made = socket.socket()
         made.setblocking(False)
         if buffer:
@@ -90,7 +90,7 @@ class Client:
             yield reader, writer
         finally:
             if reset:
-                # Gone at once, without a farewell.
+                # Disconnects immediately, by a reset.
                 lingers = struct.pack("ii", 1, 0)
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, lingers)
                 writer.transport.abort()
@@ -106,7 +106,7 @@ class Client:
         return self.head(path, len(text), more) + text
 
     async def answer(self, reader):
-        """(status, body) of an answer whose end is the connection's."""
+        """(status, body) of an answer that ends with the connection."""
         text = await asyncio.wait_for(reader.read(), ANSWER_S)
         head, _, body = text.partition(b"\r\n\r\n")
         status = status_of(head)
@@ -119,7 +119,7 @@ class Client:
 
 
 def status_of(head):
-    """Of an answer's first line; 0 where there is none."""
+    """The status in an answer's first line; 0 if there is none."""
     words = head.split(b" ", 2)
     return int(words[1]) if len(words) > 1 and words[0].startswith(b"HTTP/") else 0
 
@@ -136,7 +136,7 @@ def unchunked(body):
 
 
 class Soak:
-    """All clients and what they saw."""
+    """All clients and their findings."""
 
     def __init__(self, client, questions, answers, drawn, ends):
         self.client, self.questions, self.answers, self.drawn, self.ends = client, questions, answers, drawn, ends
@@ -227,7 +227,7 @@ class Soak:
             self.saw(status, "garbage")
 
     async def is_gigantic(self):
-        """A body of 10 GB by its length, or in chunks without an end; sent until it is refused."""
+        """A body of 10 GB by Content-Length, or in endless chunks; sent until it is refused."""
         async with self.client.connected() as (reader, writer):
             chunked = self.drawn.random() < 0.5
             head = self.client.head("/v1/completions", 10**10)
@@ -235,7 +235,7 @@ class Soak:
             piece = b"a" * 65536
             piece = b"10000\r\n" + piece + b"\r\n" if chunked else piece
             answer = asyncio.ensure_future(reader.read(100))
-            # It may fail after nobody waits for it any more.
+            # It may fail when nobody awaits it any more.
             answer.add_done_callback(lambda done: done.cancelled() or done.exception())
             for _ in range(1024):
                 writer.write(piece)
@@ -246,7 +246,7 @@ class Soak:
                 self.saw(status_of(await answer), "a gigantic body")
 
     async def pipelines(self):
-        """Twenty requests before the first is answered."""
+        """Sends twenty requests before the first is answered."""
         async with self.client.connected() as (reader, writer):
             body = {"prompt": "Tom", "max_tokens": 2, "temperature": 0}
             writer.write(self.client.request(body, more="") * 19 + self.client.request(body))
@@ -306,14 +306,14 @@ def read_answer(body, ask):
 
 
 def status_figures(pid):
-    """Bytes of memory, threads and open files."""
+    """Memory in bytes, number of threads and of open files."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     return {"memory": int(lines["VmRSS"].split()[0]) * 1024, "threads": int(lines["Threads"]), "files": files}
 
 
 async def watch(server, seconds, ends):
-    """Figures now and then, told as they come."""
+    """Measures memory, threads and open files at intervals, and prints them."""
     seen = []
     while time.monotonic() < ends:
         await asyncio.sleep(min(seconds, max(0, ends - time.monotonic()) + 0.1))
@@ -332,7 +332,7 @@ async def soaked(soak, server, connections, every, ends):
 
 
 def settled(server, before, seconds=30):
-    """What it looks like once all are gone: figures as they are when nothing changes for the better any more."""
+    """The values after all clients are gone, once they no longer decrease."""
     deadline = time.monotonic() + seconds
     while True:
         now = {**status_figures(server.process.pid), **server.metrics()}
@@ -343,7 +343,7 @@ def settled(server, before, seconds=30):
 
 
 def warmed_up(server, clients, arguments):
-    """Figures before: the highest after some short rounds of everything, because what an allocator keeps goes up and down."""
+    """The values before: the maximum after some short rounds of everything, because an allocator's reserve fluctuates."""
     levels = []
     for _ in range(ROUNDS):
         soak = clients(time.monotonic() + min(20, 10 * arguments.minutes))
@@ -355,7 +355,7 @@ def warmed_up(server, clients, arguments):
 
 
 def check_end_with_clients(report, checkpoint):
-    """SIGTERM while a request is half sent, one is not read, and one says nothing."""
+    """Sends SIGTERM while one request is half sent, one answer is unread, and one connection is idle."""
     with Server(checkpoint) as server:
         host, port = server.url.removeprefix("http://").split(":")
         client = Client(host, int(port))
@@ -382,7 +382,7 @@ def main():
     report = Report()
     report.begin("soak")
     questions = list(make_questions(drawn, context_length(arguments.checkpoint)))
-    # Little room for the cache, so that it is full soon and its size is no growth.
+    # A small cache, so that it is full soon and does not count as growth.
     with Server(arguments.checkpoint, "--cache-mib", 16) as server:
         host, port = server.url.removeprefix("http://").split(":")
         client = Client(host, int(port))

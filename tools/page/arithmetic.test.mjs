@@ -1,5 +1,5 @@
-// The page's arithmetic by itself: examples to follow by hand, the same as in generate/lib/src/processors, and the groups in which
-// a large vocabulary's tail is stored.
+// Tests the page's arithmetic: examples that can be followed by hand, the same as in generate/lib/src/processors, and the groups in
+// which a large vocabulary's tail is stored.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -84,7 +84,7 @@ test("the summary counts tokens, their share of the model's word, and the choice
   assert.ok(Math.abs(summary(process(SIX, { ...OFF, top_k: 3 }, NOBODY)).mass - 0.9) < 1e-6);
 });
 
-/** A large vocabulary's logits, whole and as they are stored: the best 1000 by themselves, the others in groups of one 64th. */
+/** A large vocabulary's logits, complete and as stored: the best 1000 individually, the others in groups of one 64th. */
 function large() {
   let seed = 7;
   const random = () => (seed = (seed * 48271) % 2147483647) / 2147483647;

@@ -1,4 +1,4 @@
-// A page in headless Chromium that fails its test when it says anything on the console, asks the network for anything, or throws.
+// A page in headless Chromium that fails its test if it logs to the console, makes a network request, or throws.
 
 import assert from "node:assert/strict";
 import { pathToFileURL } from "node:url";
@@ -6,7 +6,7 @@ import { file, missing } from "./program.mjs";
 
 const executablePath = process.env.EMBER_BROWSER ?? "";
 
-/** Why tests in a browser are skipped, or false. */
+/** The reason to skip tests in a browser, or false. */
 export const noBrowser = missing || (executablePath === "" ? "needs Chromium: run tools/check-page" : false);
 
 const ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
@@ -20,7 +20,7 @@ async function launched() {
 
 export const close = async () => { await browser?.close(); };
 
-/** Runs `check` on a page of the program's; `options` are the browser's: viewport, colorScheme, reducedMotion. */
+/** Runs `check` on a page of the program; `options` are the browser's: viewport, colorScheme, reducedMotion. */
 export async function onPage(name, options, check) {
   const context = await (await launched()).newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", ...options });
   const page = await context.newPage();
@@ -41,7 +41,7 @@ export async function onPage(name, options, check) {
   }
 }
 
-/** The rows of a bar chart: id, probability, note, what removed it. */
+/** The rows of a bar chart: id, probability, note, the knob that removed it. */
 export const rows = (page, list) => page.locator(`${list} > li`).evaluateAll((items) => items.map((item) => ({
   id: item.dataset.id === undefined ? null : Number(item.dataset.id),
   probability: Number(item.dataset.probability),
@@ -53,7 +53,7 @@ export const rows = (page, list) => page.locator(`${list} > li`).evaluateAll((it
   width: parseFloat(item.querySelector(".fill").style.width),
 })));
 
-/** A line from 0 to 1: its picked share and the draw, as drawn. */
+/** A line from 0 to 1: its picked share and the random draw, as displayed. */
 export const unitLine = (page, place) => page.locator(`${place} .unit`).first().evaluate((unit) => {
   const picked = unit.querySelector(".share.picked");
   const draw = unit.querySelector(".draw");
@@ -74,7 +74,7 @@ export async function setKnob(page, name, value) {
   await page.locator(`#knob-${name.replace("_", "-")}`).fill(String(value));
 }
 
-/** Gives every token that can have one a row. */
+/** Adds a row for every token that can have one. */
 export const showAll = (page) => page.locator("#knobs-more").evaluate((button) => { while (!button.hidden) button.click(); });
 
 export async function setKnobs(page, knobs) {

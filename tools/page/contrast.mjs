@@ -1,6 +1,6 @@
-// Whether what a page says can be read.
+// Checks the contrast of a page's texts.
 
-/** Texts whose contrast with what lies behind them is below WCAG 2.2's 4.5 (success criterion 1.4.3). */
+/** Texts whose contrast with their background is below WCAG 2.2's 4.5 (success criterion 1.4.3). */
 export const faint = (page) => page.evaluate(() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const parsed = (colour) => {

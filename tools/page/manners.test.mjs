@@ -1,4 +1,4 @@
-// How the page behaves: widths, light and dark, keyboard, names for screen readers, contrast, awkward texts, missing parts.
+// Tests the page's behaviour: widths, light and dark, keyboard, names for screen readers, contrast, awkward texts, missing parts.
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -15,7 +15,7 @@ for (const [width, colorScheme] of [[360, "light"], [360, "dark"], [1280, "light
   test(`at ${width} pixels, ${colorScheme}: nothing sticks out, everything is there`, { skip }, () => onPage("page.html", options, async (page) => {
     await page.locator("#loop-step").press("ArrowRight");
     await page.locator("#knobs-run-draw").click();
-    // Wherever the draws fall.
+    // For any position of the draws.
     const steps = Number(await page.locator("#loop-step").getAttribute("max"));
     for (let step = 1; step <= steps; step++) {
       assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), width, `step ${step}`);

@@ -1,4 +1,4 @@
-// What tokens say on the page that `ember-generate explain` writes, without a browser.
+// Tests the display of tokens on the page that `ember-generate explain` writes, without a browser.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -8,7 +8,7 @@ import { runInNewContext } from "node:vm";
 const files = ["page/src/elements.js", "explain/src/page/parts.js"];
 const script = files.map((file) => readFileSync(new URL(`../../${file}`, import.meta.url), "utf8")).join("");
 
-/** The page's functions over such tokens. */
+/** The page's functions for these tokens. */
 function elements(tokens, ends = []) {
   const textContent = JSON.stringify({ tokens, end_tokens: ends });
   const globals = { document: { getElementById: () => ({ textContent }) }, matchMedia: () => ({}), TextDecoder, TextEncoder };

@@ -1,4 +1,4 @@
-// How the playground behaves: widths, light and dark, contrast, keyboard, names, quiet while it streams, first text soon.
+// Tests the playground's behaviour: widths, light and dark, contrast, keyboard, names, quiet while streaming, early first text.
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -11,7 +11,7 @@ after(close);
 const VIEWS = ["compare", "learning", "beams"];
 const DRAWERS = ["knobs", "tree", "grammar", "command", "texts"];
 
-/** Goes through all that can be shown; `look` is called at each place. */
+/** Opens everything that can be shown, and calls `look` each time. */
 async function everywhere(page, look) {
   await written(page, BEGINNING, { tokens: 40 });
   await page.locator("#text .token:not(.given)").nth(4).hover();
@@ -45,7 +45,7 @@ for (const [width, colorScheme] of [[360, "light"], [360, "dark"], [1280, "light
       .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1)
       .map((one) => `${one.id || one.className}: ${one.scrollWidth} > ${one.clientWidth}`));
     assert.deepEqual(wide, [], name);
-    // Pieces of the tree stand in lines of text, as links do, which WCAG 2.2 exempts (success criterion 2.5.8).
+    // Nodes of the tree are inline in text, like links, which WCAG 2.2 exempts (success criterion 2.5.8).
     const small = await page.locator("button:not(.piece):visible, select:visible, input:visible:not(.unseen), summary:visible").evaluateAll((all) => all
       .filter((control) => control.getBoundingClientRect().height < 23).map((control) => control.id || control.textContent));
     assert.deepEqual(small, [], `${name}: everything to press is high enough`);
@@ -55,7 +55,7 @@ for (const [width, colorScheme] of [[360, "light"], [360, "dark"], [1280, "light
 
 for (const colorScheme of ["light", "dark"]) {
   test(`all words can be read, ${colorScheme}`, { skip }, () => onPlayground({ colorScheme }, (page) => everywhere(page, async (name) => {
-    await page.evaluate(() => { // every colour of surprise, written and given
+    await page.evaluate(() => { // all colours of surprisal, of generated and of given tokens
       if (document.querySelector(".sample-of-heats")) return;
       const all = document.createElement("p");
       all.className = "sample-of-heats";

@@ -1,5 +1,5 @@
-// Parts of the playground by themselves, without a server and a browser: what is kept and read again, names of checkpoints, and
-// characters that are spread over tokens.
+// Tests parts of the playground without a server and a browser: saving and loading, names of checkpoints, and characters that span
+// several tokens.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -8,7 +8,7 @@ import { runInNewContext } from "node:vm";
 
 const root = new URL("../../", import.meta.url);
 
-/** The page's scripts as far as they need no page, with a server that is asked by `ask`; gives what `names` are. */
+/** The page's scripts that need no page, with the server replaced by `ask`; returns the values of `names`. */
 function parts(names, ask = () => { throw new Error("nothing is to be asked"); }) {
   const own = ["parts", "tokens", "tree", "request", "kept", "slider", "knobs"].map((name) => `generate/src/commands/serve/playground/${name}.js`);
   const script = ["page/src/elements.js", ...own].map((file) => readFileSync(new URL(file, root), "utf8")).join("");
@@ -58,7 +58,7 @@ test("of kept settings and names those count that are what they must be", () => 
   assert.deepEqual(plain(settingsOf(wrong)), {});
   assert.deepEqual(plain(settingsOf({ grammar: { kind: "constructor", text: "" } })), {});
   assert.deepEqual(plain(settingsOf(null)), {});
-  // The grammar was called the form.
+  // The grammar used to be called the form.
   const [old, now] = [{ kind: "regex", text: "a" }, { kind: "regex", text: "b" }];
   assert.deepEqual(plain(settingsOf({ form: old })), { grammar: old });
   assert.deepEqual(plain(settingsOf({ form: old, grammar: now })), { grammar: now });

@@ -1,5 +1,5 @@
-// The playground in headless Chromium, against a server that tools/check-playground has started at EMBER_PLAYGROUND. A page fails
-// its test when it says anything on the console, asks another origin for anything, or throws.
+// The playground in headless Chromium, with a server that tools/check-playground has started at EMBER_PLAYGROUND. A page fails its
+// test if it logs to the console, makes a request to another origin, or throws.
 
 import assert from "node:assert/strict";
 
@@ -7,10 +7,10 @@ const origin = process.env.EMBER_PLAYGROUND ?? "";
 const executablePath = process.env.EMBER_BROWSER ?? "";
 export const screenshots = process.env.EMBER_SCREENSHOTS ?? "";
 
-/** Why the tests are skipped, or false. */
+/** The reason to skip the tests, or false. */
 export const skip = origin === "" || executablePath === "" ? "needs a server and Chromium: run tools/check-playground" : false;
 
-/** A beginning as the built-in stories have it, after which a small model of them has something to say. */
+/** A beginning in the style of the built-in stories, which a small model of them can continue. */
 export const BEGINNING = "One day Tom";
 
 const ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
@@ -24,7 +24,7 @@ async function launched() {
 
 export const close = async () => { await browser?.close(); };
 
-/** Asks the server as a program would. */
+/** Sends a request to the server directly. */
 export async function api(path, body) {
   const options = body === undefined ? {} : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
   const response = await fetch(origin + path, options);
@@ -33,15 +33,15 @@ export async function api(path, body) {
 
 export const props = skip ? { models: [] } : (await api("/props")).body;
 
-/** The first model of which `is` holds, or undefined. */
+/** The first model that satisfies `is`, or undefined. */
 export async function modelWith(is) {
   for (const model of props.models) if (is((await api(`/props?model=${encodeURIComponent(model)}`)).body)) return model;
   return undefined;
 }
 
 /**
- * Runs `check` on a page of its own. `options` are the browser's, and `refusals`: that the server may refuse something, which the
- * browser says on the console.
+ * Runs `check` on a new page. `options` are the browser's, and `refusals`: whether the server may refuse requests, which the browser
+ * logs to the console.
  */
 export async function onPlayground({ refusals = false, ...options }, check) {
   const context = await (await launched()).newContext({ viewport: { width: 1280, height: 860 }, reducedMotion: "reduce", ...options });
@@ -80,14 +80,14 @@ export async function type(page, words) {
   await page.keyboard.type(words);
 }
 
-/** Waits until all is written, what was typed is tokens, and every token has its number. */
+/** Waits until generation has ended, typed text is tokenized, and every token is measured. */
 export async function rest(page) {
   await page.locator("#write:enabled").waitFor();
   await page.waitForFunction(() => document.getElementById("text").getAttribute("aria-busy") !== "true"
     && [...document.querySelectorAll("#text .token")].slice(1).every((token) => token.dataset.logprob !== undefined));
 }
 
-/** Types, writes and waits. */
+/** Types a text, generates, and waits. */
 export async function written(page, words = BEGINNING, settings = {}) {
   await set(page, settings);
   await type(page, words);
@@ -96,7 +96,7 @@ export async function written(page, words = BEGINNING, settings = {}) {
   await rest(page);
 }
 
-/** Fills in fields of the bar. */
+/** Fills in the bar's fields. */
 export async function set(page, settings) {
   for (const [name, value] of Object.entries(settings)) {
     await page.locator(`#${name}`).fill(String(value));
@@ -112,7 +112,7 @@ export async function drawer(page, name) {
 
 export const shownText = (page) => page.locator("#text").evaluate((text) => text.textContent);
 
-/** The tokens in `place`: id, logprob (null where there is none), whether given, which colour. */
+/** The tokens in `place`: id, logprob (null if none), whether given, colour. */
 export const tokens = (page, place = "#text") => page.locator(`${place} .token`).evaluateAll((all) => all.map((token) => ({
   id: Number(token.dataset.id),
   logprob: token.dataset.logprob === undefined ? null : Number(token.dataset.logprob),

@@ -1,4 +1,4 @@
-// The playground that `ember-generate serve` has at /: each thing that it can do, against the real server.
+// Tests all functions of the playground that `ember-generate serve` has at /, with the real server.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -18,7 +18,7 @@ const noSteps = skip || (steps.length < 2 ? "needs a run with several checkpoint
 const stranger = await modelWith(({ n_vocab: size }) => size !== props.n_vocab);
 const talker = await modelWith(({ chat_template: template }) => Boolean(template));
 
-/** The text on the page as the API measures it. */
+/** The text on the page as measured by the API. */
 async function measuredByApi(ids, model = props.model_alias) {
   const asked = { model, prompt: ids, max_tokens: 0, echo: true, logprobs: 10, return_token_ids: true };
   return (await api("/v1/completions", asked)).body.choices[0];
@@ -66,7 +66,7 @@ test("line ends, undo and an emptied text", { skip }, () => onPlayground({}, asy
 }));
 
 test("a beginning that is typed on while it is measured gets its numbers", { skip }, () => onPlayground({}, async (page) => {
-  // The first measurement waits until the whole beginning is there, and the model's words wait for its answer.
+  // The first measurement waits for the complete prompt, and generation waits for its answer.
   let isTyped;
   const typed = new Promise((resolve) => { isTyped = resolve; });
   const answer = page.waitForResponse((response) => response.request().postDataJSON()?.max_tokens === 0);
@@ -101,7 +101,7 @@ test("every token's colour and alternatives are the API's numbers", { skip }, ()
   const given = shown.filter(({ given }) => given).length;
   const temperature = Number(await page.locator("#temperature").inputValue());
   const asked = { max_tokens: 24, seed: 4, strategy: "sample", temperature, overflow: "slide", logprobs: 10, return_token_ids: true };
-  // What was typed as it is measured, what was written as it is written.
+  // Typed tokens as measured, generated tokens as generated.
   const typed = await measuredByApi(idsOf(shown.slice(0, given)));
   const made = (await api("/v1/completions", { ...asked, prompt: typed.token_ids })).body.choices[0];
   const logprobs = [...typed.logprobs.token_logprobs, ...made.logprobs.token_logprobs];
@@ -122,7 +122,7 @@ test("every token's colour and alternatives are the API's numbers", { skip }, ()
       assert.equal(rows[rank][0], id);
       near(rows[rank][1], logprob, `alternative ${rank} of token ${place}`);
     }
-    await page.keyboard.press("Escape"); // or they would lie over the next one
+    await page.keyboard.press("Escape"); // otherwise they would cover the next one
   }
 }));
 
@@ -306,7 +306,7 @@ test("beams are a tree, ranked by the API's scores", { skip }, () => onPlaygroun
     });
     assert.deepEqual(way, ids);
   }
-  // What was given up, as the trace of the search tells: each a beam that nothing follows.
+  // The abandoned beams, by the trace of the search: those that nothing follows.
   const { beams: steps } = (await api("/v1/completions", { ...asked, trace: 1 })).body;
   const lost = steps.slice(1).flatMap(({ candidates, stopped }, place) => {
     const grows = ({ fate }) => fate.fate === "goes-on" || fate.kept;
@@ -387,7 +387,7 @@ test("texts are still there after a reload, and as a file elsewhere", { skip }, 
   });
 }));
 
-/** The same texts with two nodes more that lead to each other. */
+/** The same texts with two additional nodes that point to each other. */
 function inACircle({ tree, ...kept }) {
   const [one, other] = [tree.next, tree.next + 1];
   const node = (id, next) => ({ ...tree.nodes[0], id, parent: next, children: [next], last: next });
@@ -403,7 +403,7 @@ test("what is kept and cannot be read is set aside, and settings that are none a
   await opened(page);
   const place = "ember-playground";
   const kept = JSON.parse(await page.evaluate((name) => localStorage.getItem(name), place));
-  // Not by a reload: a page that is left keeps what it has.
+  // Not by a reload, since a page saves its state when it is left.
   const begunWith = async (text) => {
     const next = await page.context().newPage();
     await next.addInitScript(([name, what]) => localStorage.setItem(name, what), [place, text]);
@@ -423,7 +423,7 @@ test("what is kept and cannot be read is set aside, and settings that are none a
   assert.equal(await anew.evaluate(() => localStorage.getItem("ember-playground-unreadable")), damaged);
 }));
 
-/** Runs a command of the page's in a shell; `ember-generate` is the program that is tested. */
+/** Runs a command from the page in a shell; `ember-generate` is the program under test. */
 function run(command) {
   const folder = mkdtempSync(path.join(os.tmpdir(), "playground-"));
   try {

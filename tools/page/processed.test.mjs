@@ -1,5 +1,5 @@
-// The page's arithmetic against ember-generate's, over every step of every run in settings.txt: what is left, its probabilities
-// to 1e-6, and where the draw fell.
+// Compares the page's arithmetic with ember-generate's, for every step of every run in settings.txt: the remaining tokens, their
+// probabilities to 1e-6, and the position of the draw.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -17,7 +17,7 @@ for (const { name, flags } of SETTINGS) {
     assert.ok(explained.steps.length > 0);
     for (const [step, { logits, processed, chosen, draw, interval, logprob }] of explained.steps.entries()) {
       const seen = new Set([...explained.prompt.ids, ...explained.run.ids.slice(0, step)]);
-      // Greedy takes the best of what the program leaves; temperature 0 on the page leaves the best alone.
+      // Greedy picks the best of the program's remaining tokens; temperature 0 on the page leaves only the best.
       const made = process(logits, greedy ? { ...knobs, temperature: 1 } : knobs, seen);
       const where = `step ${step}`;
 

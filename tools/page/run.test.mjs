@@ -1,4 +1,4 @@
-// The run on the page, step by step, and its knobs: against JSON from the program with the same knobs.
+// Compares the run on the page, step by step, and its knobs with JSON from the program with the same knobs.
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -12,7 +12,7 @@ const explained = missing ? null : read("page.json");
 
 test("the page holds what the program says", { skip }, () => onPage("page.html", {}, async (page) => {
   const embedded = JSON.parse(await page.locator("#explanation").textContent());
-  // How far the exact search comes in its time is not the same twice.
+  // The progress of the exact search within its time limit differs between runs.
   delete embedded.beams.exact;
   const { exact: _, ...beams } = explained.beams;
   assert.deepEqual(embedded, { ...explained, beams });
@@ -77,7 +77,7 @@ test("buttons, slider, arrow keys and the clock move through the steps", { skip 
   assert.equal(await page.locator("#loop-play").textContent(), "Play", "stops at the end");
 }));
 
-// The prompt is the same in all runs, so that the page's first step under a run's knobs must be that run's first step.
+// All runs have the same prompt, so the page's first step with a run's knobs must equal that run's first step.
 for (const { name, flags } of SETTINGS) {
   test(`the knobs at ${flags} leave what the program leaves`, { skip }, () => onPage("page.html", {}, async (page) => {
     const other = read(`${name}.json`);

@@ -1,4 +1,4 @@
-// The other sections against JSON from the program: the ways side by side, the beams' tree, attention and the lens, the noise.
+// Compares the other sections with JSON from the program: the strategies side by side, the beams' tree, attention and the lens, noise.
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -11,7 +11,7 @@ const explained = missing ? null : read("page.json");
 const minus = (x, digits) => x.toFixed(digits).replace("-", "\u2212");
 const withoutEnds = (ids) => ids.every((id) => !explained.end_tokens.includes(id) && !explained.tokens[id].includes("\ufffd"));
 
-/** Every way of the beams, from the JSON alone: ids, score, fate. */
+/** Every path of the beams, from the JSON alone: ids, score, outcome. */
 function nodesOf(steps) {
   let live = new Map([[0, []]]);
   return steps.flatMap(({ candidates }) => {
@@ -78,7 +78,7 @@ test("the length penalty ranks the finished texts", { skip }, () => onPage("page
 
 test("greedy's story and the exact search's verdict are told", { skip }, () => onPage("page.html", {}, async (page) => {
   const { greedy } = explained.beams;
-  // How far the exact search comes in its time is not the same twice: the page's own.
+  // The progress of the exact search within its time limit differs between runs: use the page's own.
   const { exact } = JSON.parse(await page.locator("#explanation").textContent()).beams;
   assert.ok((await page.locator("#beams-greedy").textContent()).includes(minus(greedy.logprob_sum, 2)));
   const shown = await page.locator("#beams-body").textContent();

@@ -1,5 +1,5 @@
-// The page's engine without the page: its scripts in Node on the model that `ember-train share` put into a page, and what
-// ember-generate says of the same checkpoint.
+// The page's engine without the page: its scripts in Node with the model from a page of `ember-train share`, and ember-generate's
+// results for the same checkpoint.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -20,17 +20,17 @@ export const engine = new Function(`${sources}; return { ${NAMES.join(", ")} };`
 
 const [trainer, program, runs] = ["EMBER_TRAIN", "EMBER_GENERATE", "EMBER_SHARE_RUNS"].map((name) => process.env[name] ?? "");
 
-/** Why tests beside the programs are skipped, or false. */
+/** The reason to skip tests with the programs, or false. */
 export const missing = trainer && program && runs ? false : "needs the programs and runs: EMBER_TRAIN, EMBER_GENERATE and EMBER_SHARE_RUNS";
 
-/** The runs that there are: folders with checkpoints, such as share-runs.mjs makes. */
+/** The available runs: folders with checkpoints, as made by share-runs.mjs. */
 export const runNames = missing ? [] : readdirSync(runs).filter((name) => statSync(path.join(runs, name)).isDirectory()).sort();
 
 const pages = mkdtempSync(path.join(os.tmpdir(), "ember-shared-"));
 after(() => rmSync(pages, { recursive: true }));
 const made = new Map();
 
-/** The file of the page that the program writes of a run. */
+/** The file of the page that the program writes for a run. */
 export function pageOf(run, flags) {
   const key = JSON.stringify([run, flags]);
   if (!made.has(key)) {
@@ -54,7 +54,7 @@ function checkpointOf(run) {
   return path.join(folder, readdirSync(folder).sort().at(-1));
 }
 
-/** What ember-generate writes after some prompts, one answer each, and its trace where that is asked for. */
+/** ember-generate's texts for some prompts, one answer each, and its trace if requested. */
 export function generated(run, weights, prompts, flags, traced = false) {
   const work = mkdtempSync(path.join(os.tmpdir(), "ember-share-"));
   try {
@@ -71,7 +71,7 @@ export function generated(run, weights, prompts, flags, traced = false) {
 
 const lines = (text) => text.trim().split("\n").map((line) => JSON.parse(line));
 
-/** What the page writes: its ids, what it told of them, its text and why it ended. */
+/** The page's generation: ids, the reports about them, text and finish reason. */
 export async function written(writer, prompt, settings, count, before = {}) {
   const told = [];
   const never = async () => false;
@@ -79,10 +79,10 @@ export async function written(writer, prompt, settings, count, before = {}) {
   return { told, ids: told.map(({ id }) => id), text: told.map(({ text }) => text).join("") + rest, reason };
 }
 
-/** A difference counts unless the two best logits lie this close, as shares of their probabilities. */
+/** A difference is ignored if the two best tokens' probabilities are this close, relatively. */
 const TIED = 1e-4;
 
-/** That two texts are the same up to a place where two tokens are as likely; says whether they are the same to the end. */
+/** Checks that two texts are equal up to a near-tie of two tokens; returns whether they are equal to the end. */
 export function sameTokens(ours, theirs, told, what) {
   const place = theirs.findIndex((id, at) => id !== ours[at]);
   if (place < 0) return assert.equal(ours.length, theirs.length, what) ?? true;

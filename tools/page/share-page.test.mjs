@@ -1,5 +1,5 @@
-// The page that carries a model, in headless Chromium: from a file, with nothing behind it. A page fails its test when it says
-// anything on the console, asks anybody for anything, or throws.
+// Tests the page that contains a model in headless Chromium: from a file, without a server. A page fails its test if it logs to the
+// console, makes a network request, or throws.
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -27,7 +27,7 @@ async function launched() {
 
 after(() => browser?.close());
 
-/** Runs `check` on a page of its own; `run` and `flags` say which, the rest are the browser's options. */
+/** Runs `check` on a new page; `run` and `flags` select it, the rest are the browser's options. */
 async function onPage({ run = RUN, flags = SAID, ...options }, check) {
   const context = await (await launched()).newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", offline: true, ...options });
   const page = await context.newPage();
@@ -49,7 +49,7 @@ async function onPage({ run = RUN, flags = SAID, ...options }, check) {
   }
 }
 
-/** Sets knobs as if somebody had moved them. */
+/** Sets knobs as a user would. */
 const set = (page, knobs) => page.evaluate((values) => {
   for (const [name, value] of Object.entries(values)) {
     const input = document.getElementById(name);

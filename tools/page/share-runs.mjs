@@ -1,4 +1,4 @@
-// Tiny runs of every kind of model and tokenizer that the page has to read, trained in seconds, for its tests.
+// Trains tiny runs, in seconds, with every kind of model and tokenizer that the page must read, for its tests.
 //
 //     node tools/page/share-runs.mjs EMBER_TRAIN FOLDER
 
@@ -12,7 +12,7 @@ if (!folder) {
   process.exit(2);
 }
 
-/** A name, and what is set. Widths that no group of 32 divides are among them; so are shared heads, and heads of their own. */
+/** Names and settings. They include widths that are not multiples of 32, and tied and untied heads. */
 const RUNS = [
   ["gpt2-chars", "architecture=gpt2 tokenizer=chars n_head=4 n_embd=96"],
   ["gpt2-exact-chars", "architecture=gpt2 tokenizer=chars mlp=exact-gelu n_head=4 n_embd=64"],
@@ -26,7 +26,7 @@ const RUNS = [
 const WORDS = "the cat dog house river mountain walked slowly under bright morning light while children sang old songs about ships and islands".split(" ");
 const ENDS = [".", " — élan!", "? 42 naïve 中文 🙂.", " It's what they'll say: \"don't\".", "..."];
 
-/** A text in which nothing but the counts of its words can be learned. */
+/** A text in which only word frequencies can be learned. */
 function madeUp() {
   let state = 12345;
   const below = (n) => {

@@ -1,4 +1,4 @@
-// How fast the page's engine writes here: models with made-up weights, of the sizes that a page is for.
+// Measures the speed of the page's engine on this machine, with made-up weights of typical model sizes.
 //
 //     node tools/page/share-speed.mjs
 
@@ -10,7 +10,7 @@ const SIZES = [
 ];
 const TOKENS = 64;
 
-/** A matrix of whole numbers, as the blob has it. */
+/** A matrix of 8-bit integers in the blob's format. */
 function madeUp([outputs, inputs]) {
   const [room, groups] = [Math.ceil(outputs / 4) * 4, Math.ceil(inputs / 32)];
   const bytes = new Uint8Array(room * groups * 34);

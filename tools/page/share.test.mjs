@@ -1,7 +1,7 @@
-// The page that carries a model: its engine beside ember-generate, and the page in headless Chromium.
+// Tests the page that contains a model: its engine against ember-generate, and the page in headless Chromium.
 //
-// EMBER_TRAIN and EMBER_GENERATE are the programs, EMBER_SHARE_RUNS a folder of runs as share-runs.mjs makes them, EMBER_BROWSER a Chromium; what is not
-// there is skipped, and said.
+// EMBER_TRAIN and EMBER_GENERATE are the programs, EMBER_SHARE_RUNS a folder of runs made by share-runs.mjs, EMBER_BROWSER a Chromium;
+// tests whose part is missing are skipped with a note.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

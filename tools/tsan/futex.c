@@ -1,8 +1,8 @@
-// Waiting and waking, told to ThreadSanitizer.
+// Tells ThreadSanitizer about synchronisation by futex(2).
 //
-// std's locks, condition variables and parked threads wait for each other in the kernel, by futex(2). The std that comes with Rust is
-// not built for the sanitizer, which so misses that what one thread did before it woke another lies before what the other does next, and
-// takes each for a race. Linked into the tests, this stands before libc's own syscall(2), which std calls.
+// std's locks, condition variables and parked threads wait in the kernel, by futex(2). Rust's prebuilt std is not instrumented, so the
+// sanitizer misses that a thread's actions before it wakes another happen before the other's next actions, and reports races. Linked into
+// the tests, this intercepts libc's syscall(2), which std calls.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -35,15 +35,15 @@ long syscall(long number, ...) {
   long answer = next(number, given[0], given[1], given[2], given[3], given[4], given[5]);
   int error = errno;
   if (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) {
-    if (answer == -1 && error == EAGAIN) usleep(1000); // who wakes has begun to, and may not have come to its call yet
+    if (answer == -1 && error == EAGAIN) usleep(1000); // the waking thread may not have reached its futex call yet
     __tsan_acquire(address);
   }
   errno = error;
   return answer;
 }
 
-// Of the last holder of an Arc, std asks for a fence before it frees what is in it, and the sanitizer knows no fences: so each holder
-// reads what those before it did as it lets go.
+// std uses a fence before the last owner of an Arc frees its content, but the sanitizer does not support fences: so each release of an
+// Arc also acquires the earlier ones.
 typedef unsigned long long number64;
 number64 __real___tsan_atomic64_fetch_sub(volatile number64 *at, number64 by, int order);
 number64 __wrap___tsan_atomic64_fetch_sub(volatile number64 *at, number64 by, int order) {
