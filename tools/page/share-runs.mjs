@@ -12,7 +12,7 @@ if (!folder) {
   process.exit(2);
 }
 
-/** Names and settings. They include widths that are not multiples of 32, and tied and untied heads. */
+/** Names and settings. They include widths that are not multiples of 32, grouped-query attention, and untied heads. */
 const RUNS = [
   ["gpt2-chars", "architecture=gpt2 tokenizer=chars n_head=4 n_embd=96"],
   ["gpt2-exact-chars", "architecture=gpt2 tokenizer=chars mlp=exact-gelu n_head=4 n_embd=64"],
