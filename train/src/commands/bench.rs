@@ -164,10 +164,10 @@ type Source = (Settings, usize, Option<(PathBuf, GptConfig)>);
 /// The configuration of the run, the recipe or the shape named by the arguments.
 fn source(args: &BenchArgs, selected: &Selected) -> Result<Source> {
     if let Some(run) = &args.from {
-        return of_run(run);
+        return run_source(run);
     }
     if let Some(shape) = &args.shape {
-        return Ok((of_shape(shape)?, shape.vocab_size, None));
+        return Ok((shape_settings(shape)?, shape.vocab_size, None));
     }
     let (settings, name) = match &args.config {
         Some(path) => (Settings::from_recipe(path)?, path.as_path()),
@@ -181,7 +181,7 @@ fn source(args: &BenchArgs, selected: &Selected) -> Result<Source> {
     Ok((settings, vocab_size, None))
 }
 
-fn of_run(run: &Path) -> Result<Source> {
+fn run_source(run: &Path) -> Result<Source> {
     let found = run_folder::find(Some(run))?;
     let line = format!(
         "--from {}: no config.toml says how it is trained; name a run that ember-train made, or give --shape",
@@ -194,7 +194,7 @@ fn of_run(run: &Path) -> Result<Source> {
 }
 
 /// The configuration for a bare shape, as in other projects' benchmarks: GPT-2, AdamW, no dropout.
-fn of_shape(shape: &GptConfig) -> Result<Settings, ConfigError> {
+fn shape_settings(shape: &GptConfig) -> Result<Settings, ConfigError> {
     let mut settings = Settings::default();
     settings.set("architecture=gpt2")?;
     settings.set("optimizer=adamw")?;

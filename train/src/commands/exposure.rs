@@ -148,10 +148,10 @@ fn table(exposure: &Exposure) -> String {
         ),
     ];
     let losses = exposure.positions.iter().flat_map(|at| [at.real.loss, at.sampled.loss, at.greedy.loss]);
-    let most = losses.fold(0.0, f64::max);
-    lines.extend(exposure.positions.iter().map(|stretch| row(&positions(stretch), stretch, most)));
+    let max_loss = losses.fold(0.0, f64::max);
+    lines.extend(exposure.positions.iter().map(|stretch| row(&positions(stretch), stretch, max_loss)));
     let Stretch { real, sampled, greedy, .. } = &exposure.whole;
-    lines.push(row("all", &exposure.whole, most));
+    lines.push(row("all", &exposure.whole, max_loss));
     lines.push(format!(
         "\n\
          loss: -ln p of the token that stands there; drawn ones cost what the model expects, real ones more\n\
@@ -180,10 +180,10 @@ fn positions(stretch: &Stretch) -> String {
     if stretch.from == stretch.to { stretch.from.to_string() } else { format!("{}-{}", stretch.from, stretch.to) }
 }
 
-fn row(name: &str, stretch: &Stretch, most: f64) -> String {
+fn row(name: &str, stretch: &Stretch, max_loss: f64) -> String {
     let Stretch { real, sampled, greedy, drift, .. } = stretch;
-    let three = |cell: fn(&Figures, f64) -> String| [real, sampled, greedy].map(|text| cell(text, most)).join(" ");
-    let losses = three(|text, most| format!("{:>7.3} {}", text.loss, block(text.loss / most)));
+    let three = |cell: fn(&Figures, f64) -> String| [real, sampled, greedy].map(|text| cell(text, max_loss)).join(" ");
+    let losses = three(|text, max_loss| format!("{:>7.3} {}", text.loss, block(text.loss / max_loss)));
     let drift = format!("{:+.3} ± {:.3}", drift.mean, drift.standard_error);
     let repeated = three(|text, _| format!("{:>4.0}%", 100.0 * text.repeated));
     let [real, own] = [real.expected_loss, sampled.expected_loss];

@@ -134,9 +134,9 @@ pub fn too_long(text_bytes: u64) -> Option<String> {
 /// The ranges of the prompts in `held_out` tokens: at equal distances, each at most half the
 /// distance to the next, and at least one token if there are any.
 fn prompt_ranges(held_out: usize) -> impl Iterator<Item = Range<usize>> {
-    let apart = held_out / TEXTS;
-    let behind = (apart / 2).clamp(1, PROMPT_TOKENS).min(held_out);
-    (0..TEXTS).map(move |place| place * apart..place * apart + behind)
+    let distance = held_out / TEXTS;
+    let length = (distance / 2).clamp(1, PROMPT_TOKENS).min(held_out);
+    (0..TEXTS).map(move |place| place * distance..place * distance + length)
 }
 
 /// Generates texts as the page will, and searches for them in the training text; None if there is
@@ -183,13 +183,13 @@ pub fn measure(
         Ok(together(texts, &checked, &training, &|| false)?)
     };
     let found = share(&texts)?;
-    let beside = share(&beginning(&unseen, found.characters))?;
+    let baseline = share(&beginning(&unseen, found.characters))?;
     let copied = Copied {
         share: found.copied_share,
         min_chars: MIN_CHARS,
         characters: found.characters,
-        unseen_share: beside.copied_share,
-        unseen_characters: beside.characters,
+        unseen_share: baseline.copied_share,
+        unseen_characters: baseline.characters,
     };
     let is_cut_off = |written: &Written| written.completion.finish_reason == FinishReason::Length;
     let mut private: Vec<_> =

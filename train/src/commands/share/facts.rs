@@ -109,8 +109,9 @@ fn trained(mut record: Record, checkpoint: &Path) -> Trained {
     let mut own = record.rows.iter().rev().filter(|row| Some(row.step) == step);
     let is_average = checkpoint.ends_with(AVERAGE);
     let loss = own.find_map(|row| if is_average { row.ema_val_loss } else { row.val_loss });
-    let of = record.summary();
-    Trained { steps: of.step, tokens: of.tokens.unwrap_or(0), seconds: of.elapsed_s.unwrap_or(0.0), loss }
+    let summary = record.summary();
+    let (tokens, seconds) = (summary.tokens.unwrap_or(0), summary.elapsed_s.unwrap_or(0.0));
+    Trained { steps: summary.step, tokens, seconds, loss }
 }
 
 /// Maximum number of sources named.

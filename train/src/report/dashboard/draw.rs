@@ -40,10 +40,10 @@ impl View {
         ])
         .areas(frame.area());
         self.draw_progress(frame, progress);
-        let beside = if middle.width >= 2 * METRICS_WIDTH { METRICS_WIDTH } else { 0 };
-        let [curves, metrics] = Layout::horizontal([Constraint::Min(20), Constraint::Length(beside)]).areas(middle);
+        let panel_width = if middle.width >= 2 * METRICS_WIDTH { METRICS_WIDTH } else { 0 };
+        let [curves, metrics] = Layout::horizontal([Constraint::Min(20), Constraint::Length(panel_width)]).areas(middle);
         self.draw_curves(frame, curves);
-        if beside > 0 {
+        if panel_width > 0 {
             frame.render_widget(Paragraph::new(self.metrics()).block(Block::bordered().title(" Figures ")), metrics);
         }
         self.draw_sample(frame, sample);
@@ -111,13 +111,13 @@ impl View {
         if let Some(evaluation) = &self.evaluation {
             let best = if evaluation.is_best { ", the best" } else { "" };
             metric("validation", format!("{:.4}{best}", evaluation.val_loss), Some(VALIDATION));
-            let beside = [
+            let optional = [
                 ("averaged", evaluation.ema_val_loss),
                 ("bits a byte", evaluation.bits_per_byte),
                 ("n-grams", evaluation.ngram_loss),
                 ("floor", evaluation.entropy_floor),
             ];
-            for (name, value) in beside {
+            for (name, value) in optional {
                 if let Some(value) = value {
                     metric(name, format!("{value:.4}"), None);
                 }
