@@ -40,10 +40,10 @@ impl View {
         ])
         .areas(frame.area());
         self.draw_progress(frame, progress);
-        let panel_width = if middle.width >= 2 * METRICS_WIDTH { METRICS_WIDTH } else { 0 };
-        let [curves, metrics] = Layout::horizontal([Constraint::Min(20), Constraint::Length(panel_width)]).areas(middle);
+        let width = if middle.width >= 2 * METRICS_WIDTH { METRICS_WIDTH } else { 0 };
+        let [curves, metrics] = Layout::horizontal([Constraint::Min(20), Constraint::Length(width)]).areas(middle);
         self.draw_curves(frame, curves);
-        if panel_width > 0 {
+        if width > 0 {
             frame.render_widget(Paragraph::new(self.metrics()).block(Block::bordered().title(" Figures ")), metrics);
         }
         self.draw_sample(frame, sample);
