@@ -23,7 +23,7 @@ pub struct Screen {
     first_step_wait: Option<(Wait, Opening)>,
     /// Whether the dashboard is open.
     has_dashboard: bool,
-    /// The display of kernels that are compiled to be timed, in lines, unless the dashboard is open.
+    /// The display of kernels that are compiled to be timed, in lines; None with the dashboard.
     tuning_wait: Option<Wait>,
 }
 

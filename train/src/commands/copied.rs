@@ -1,4 +1,4 @@
-//! `ember-train copied`: finds the parts of a generated text that are copied from the training text.
+//! `ember-train copied`: finds the parts of a generated text that the training text contains.
 
 use std::{io::Read, time::Instant};
 
