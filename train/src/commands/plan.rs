@@ -90,7 +90,8 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     }
     let checked = if args.measure { Some(check(&proposal, &dataset, &selected, &go_on)?) } else { None };
 
-    write_file(&out, &recipe_file::toml(&proposal, args.minutes, &selected.name)).with_context(|| write_failure(&out))?;
+    write_file(&out, &recipe_file::toml(&proposal, args.minutes, &selected.name))
+        .with_context(|| write_failure(&out))?;
     let json = || {
         let Selected { id, name, .. } = &selected;
         json_line(&json!({ "device": id, "device_name": name, "minutes": args.minutes, "recipe": out, "plan": proposal,
