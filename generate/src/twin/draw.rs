@@ -1,4 +1,4 @@
-//! What the screen looks like.
+//! Rendering of the screen.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -9,7 +9,7 @@ use ratatui::widgets::{Block, Paragraph, Wrap};
 use super::{Outcome, Twin, View, tree};
 use ember_decoding::trace::{Candidate, ChoiceTrace};
 
-/// Columns of a token's name and of the figures beside its bar.
+/// Columns of a token's name and of the number beside its bar.
 const NAME: usize = 16;
 const FIGURE: usize = 7;
 
@@ -45,16 +45,17 @@ impl Twin<'_> {
         frame.render_widget(Line::from(help).dim(), keys);
     }
 
-    /// The text as it stood before the step: the prompt, and what the run wrote behind it. The end
-    /// of it, where it is long.
+    /// The text before the step: the prompt and the generated text, shortened to its end if it is
+    /// long.
     fn draw_text(&self, frame: &mut Frame, area: Rect) {
         let title = match self.view {
             View::Candidates => format!(" Step {} of {} ", self.step, self.steps().saturating_sub(1)),
             View::Beams => " The prompt ".to_owned(),
         };
         let (prompt, generated) = self.text_so_far();
-        let (prompt, generated) = (flat(&prompt), flat(&generated));
-        // A word may leave a part of a line empty, and a wide character a line's last column.
+        let (prompt, generated) = (single_line(&prompt), single_line(&generated));
+        // A quarter stays free: word wrap leaves gaps at line ends, and a wide character may leave
+        // a line's last column empty.
         let room = usize::from(area.width.saturating_sub(3)) * usize::from(TEXT_LINES) * 3 / 4;
         let (prompt, generated) = last_columns(&prompt, &generated, room.saturating_sub(1));
         let line = Line::from(vec![
@@ -66,13 +67,14 @@ impl Twin<'_> {
         frame.render_widget(text.block(Block::bordered().title(title)), area);
     }
 
-    /// The prompt, and what the run wrote before the step.
+    /// The prompt, and the text generated before the step.
     pub(super) fn text_so_far(&self) -> (String, String) {
         let written = if self.view == View::Candidates { self.step } else { 0 };
         let generated = &self.recorded.completion.ids[..written];
         let whole = self.words.text(&[self.prompt, generated].concat());
         if let (Some(prompt), Some(mut whole)) = (self.words.text(self.prompt), whole) {
-            // A character that the prompt begins and the run ends is the run's.
+            // A character split between the prompt and the generated text belongs to the generated
+            // text.
             let same = prompt.bytes().zip(whole.bytes()).take_while(|(a, b)| a == b).count();
             let generated = whole.split_off(same);
             return (whole, generated);
@@ -85,7 +87,7 @@ impl Twin<'_> {
         let room = usize::from(area.width).saturating_sub(2 + 2 + NAME + 1 + FIGURE + 1);
         let (candidates, chosen) = (&outcome.choice.candidates, outcome.choice.id);
         let largest = candidates.iter().filter_map(Candidate::final_probability).fold(f32::MIN_POSITIVE, f32::max);
-        // Where there is no room for all, the chosen one stays.
+        // If not all fit, the chosen token replaces the last one.
         let mut bars: Vec<&Candidate> = candidates.iter().take(rows).collect();
         if !bars.iter().any(|bar| bar.id == chosen)
             && let (Some(last), Some(chosen)) = (bars.last_mut(), candidates.iter().find(|bar| bar.id == chosen))
@@ -94,7 +96,7 @@ impl Twin<'_> {
         }
         let line = |bar: &&Candidate| {
             let mark = if bar.id == chosen { "\u{25b8} " } else { "  " };
-            let name = fitted(&self.name(&[bar.id]), NAME);
+            let name = padded(&self.name(&[bar.id]), NAME);
             match (bar.final_probability(), &bar.removed_by) {
                 (Some(after), _) => {
                     let length = (after / largest * room as f32).round() as usize;
@@ -117,7 +119,7 @@ impl Twin<'_> {
         frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);
     }
 
-    /// Where the knobs stand, and what they choose.
+    /// The knobs' values, and the token that they choose.
     fn draw_knobs(&self, frame: &mut Frame, area: Rect, outcome: &Outcome) {
         let (mut knobs, mut turned) = (Vec::new(), 0);
         for (number, (name, value, selected)) in self.knobs.words().enumerate() {
@@ -125,7 +127,7 @@ impl Twin<'_> {
             turned = if selected { number } else { turned };
             knobs.push(Span::styled(format!(" {name} {value} "), style));
         }
-        // Where there is no room for all, the selected one is to be seen.
+        // If not all fit, scroll so that the selected knob is visible.
         let room = usize::from(area.width.saturating_sub(2));
         let fits = |first: &usize| knobs[*first..=turned].iter().map(Span::width).sum::<usize>() <= room;
         let first = (0..turned).find(fits).unwrap_or(turned);
@@ -139,10 +141,10 @@ impl Twin<'_> {
             }
         };
         let run = self.recorded.steps[self.step].choice.id;
-        let beside = match (self.again, id == run) {
+        let beside = match (self.redraws, id == run) {
             (0, true) => "; so it was in the run".to_owned(),
             (0, false) => format!("; the run, with its own knobs, took {}", self.name(&[run])),
-            (again, _) => format!("; draw {again} of yours"),
+            (redraws, _) => format!("; draw {redraws} of yours"),
         };
         let lines = vec![Line::from(knobs), Line::from(chosen + &beside)];
         frame.render_widget(Paragraph::new(lines).block(Block::bordered()), area);
@@ -155,7 +157,7 @@ impl Twin<'_> {
         let left_out = if since > 0 { format!("; what ends before step {since} is not shown") } else { String::new() };
         let title = format!(" Beams after step {}, sums of log-probabilities{left_out} ", self.step);
         self.scroll = self.scroll.min(lines.len().saturating_sub(room));
-        // The last row says what is below it, where something is.
+        // If lines remain below, the last row gives their number.
         let below = lines.len() - self.scroll;
         let rows = if below > room { room.saturating_sub(1) } else { below };
         let mut lines: Vec<Line> = lines.into_iter().skip(self.scroll).take(rows).map(styled).collect();
@@ -166,7 +168,7 @@ impl Twin<'_> {
     }
 }
 
-/// A line of the tree, in the colour of its end.
+/// A line of the tree, coloured by how its branch ends.
 fn styled(line: String) -> Line<'static> {
     if line.ends_with("pruned") {
         Line::from(line).dark_gray()
@@ -181,14 +183,14 @@ fn percent(probability: f32) -> String {
     format!("{:.2}%", 100.0 * probability)
 }
 
-/// Columns that a text takes: characters may take two, or none.
+/// Columns that a text takes: a character may take two, or none.
 fn columns(text: &str) -> usize {
     Span::from(text).width()
 }
 
-/// A text in exactly `width` columns.
-fn fitted(text: &str, width: usize) -> String {
-    // More characters only where many of them take no column.
+/// A text truncated or padded to exactly `width` columns.
+fn padded(text: &str, width: usize) -> String {
+    // A limit for texts with many zero-width characters.
     let mut short: String = text.chars().take(4 * width).collect();
     while columns(&short) > width {
         short.pop();
@@ -197,19 +199,19 @@ fn fitted(text: &str, width: usize) -> String {
     short + &blanks
 }
 
-/// A text on one line.
-fn flat(text: &str) -> String {
+/// A text on one line, with control characters replaced.
+fn single_line(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { '\u{21b5}' } else { character }).collect()
 }
 
-/// The end of two texts that follow each other, in at most so many columns.
+/// The end of two consecutive texts that fits in at most `most` columns.
 fn last_columns<'a>(first: &'a str, second: &'a str, most: usize) -> (&'a str, &'a str) {
     let end = end_of(second, most);
     let left = if end.len() == second.len() { most.saturating_sub(columns(end)) } else { 0 };
     (end_of(first, left), end)
 }
 
-/// The longest end of a text that takes at most so many columns.
+/// The longest end of a text that takes at most `most` columns.
 fn end_of(text: &str, most: usize) -> &str {
     let (mut taken, mut begin) = (0, text.len());
     for (at, character) in text.char_indices().rev() {
@@ -229,11 +231,11 @@ mod tests {
     #[test]
     fn a_name_takes_its_columns_whatever_its_characters_are() {
         for (text, fitting) in [("ab", "ab    "), ("abcdefgh", "abcdef"), ("\u{4f60}\u{597d}", "\u{4f60}\u{597d}  ")] {
-            assert_eq!(fitted(text, 6), fitting);
+            assert_eq!(padded(text, 6), fitting);
         }
         // Half a character cannot be shown, and an accent stands over what it belongs to.
-        assert_eq!(fitted("a\u{4f60}\u{597d}\u{4e16}", 6), "a\u{4f60}\u{597d} ");
-        assert_eq!(fitted("e\u{301}", 3), "e\u{301}  ");
+        assert_eq!(padded("a\u{4f60}\u{597d}\u{4e16}", 6), "a\u{4f60}\u{597d} ");
+        assert_eq!(padded("e\u{301}", 3), "e\u{301}  ");
     }
 
     #[test]

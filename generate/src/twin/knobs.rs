@@ -1,14 +1,14 @@
-//! The knobs that keys turn, notch by notch.
+//! The knobs that keys change, notch by notch.
 
 use ember_decoding::config::{GenerationConfig, Strategy, as_typed};
 
 /// A knob's name and its notches.
 struct Knob {
     name: &'static str,
-    /// From what changes least or most to the other end; a value between two notches turns to the
-    /// nearer side.
+    /// In ascending order; from a value between two notches, a key goes to the next notch in its
+    /// direction.
     notches: &'static [f64],
-    /// The value at which it changes nothing, where that deserves a word.
+    /// The value that is shown as "off", if any.
     off: Option<f64>,
 }
 
@@ -21,7 +21,7 @@ const KNOBS: [Knob; 5] = [
     Knob { name: "repetition", notches: &[0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0], off: Some(1.0) },
 ];
 
-/// Where the knobs stand, and which of them the next key turns.
+/// The knobs' values, and the selected knob.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Knobs {
     values: [f64; 5],
@@ -29,7 +29,7 @@ pub(super) struct Knobs {
 }
 
 impl Knobs {
-    /// As the run had them.
+    /// The run's values.
     pub(super) fn of(config: &GenerationConfig) -> Self {
         let temperature = if config.strategy == Strategy::Greedy { 0.0 } else { as_typed(config.temperature) };
         let values =
@@ -37,8 +37,8 @@ impl Knobs {
         Self { values, selected: 0 }
     }
 
-    /// The run's knobs with these in place of its own; a temperature of 0 is greedy, which knows no
-    /// other sampling knob.
+    /// The run's configuration with these values; a temperature of 0 means greedy, with the
+    /// temperature itself set to 1.
     pub(super) fn apply(&self, config: &GenerationConfig) -> GenerationConfig {
         let [temperature, top_k, top_p, min_p, repetition_penalty] = self.values;
         let strategy = if temperature == 0.0 { Strategy::Greedy } else { Strategy::Sample };
@@ -53,18 +53,18 @@ impl Knobs {
         }
     }
 
-    /// Selects the next knob; the first follows the last.
+    /// Selects the next knob, wrapping around.
     pub(super) fn select_next(&mut self) {
         self.select(1);
     }
 
-    /// Selects the knob before.
+    /// Selects the previous knob, wrapping around.
     pub(super) fn select_previous(&mut self) {
         self.select(KNOBS.len() - 1);
     }
 
-    fn select(&mut self, further: usize) {
-        self.selected = (self.selected + further) % KNOBS.len();
+    fn select(&mut self, offset: usize) {
+        self.selected = (self.selected + offset) % KNOBS.len();
     }
 
     /// Turns the selected knob up by a notch.
@@ -77,13 +77,13 @@ impl Knobs {
         self.turn(|notches, value| notches.iter().copied().rfind(|&notch| notch < value));
     }
 
-    /// Turns the selected knob to the notch that `next` finds from where it stands, if any.
+    /// Sets the selected knob to the notch that `next` finds from its value, if any.
     fn turn(&mut self, next: impl Fn(&[f64], f64) -> Option<f64>) {
         let value = self.values[self.selected];
         self.values[self.selected] = next(KNOBS[self.selected].notches, value).unwrap_or(value);
     }
 
-    /// Each knob's name, value and whether it is the selected one.
+    /// Each knob's name, its value as text, and whether it is selected.
     pub(super) fn words(&self) -> impl Iterator<Item = (&'static str, String, bool)> {
         KNOBS.iter().zip(self.values).enumerate().map(|(number, (knob, value))| {
             let words = match knob.off {

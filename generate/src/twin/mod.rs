@@ -1,8 +1,8 @@
-//! The page's twin on the terminal: the candidates of each step as bars, knobs that a key turns,
+//! The page's twin on the terminal: the candidates of each step as bars, knobs that keys change,
 //! and the beams as a tree.
 //!
-//! What a knob does is not imitated: every key runs the run's own logits through [`Chain`] again
-//! and draws from what is left with the very [`ember_decoding::sampler::draw`].
+//! Knobs are not simulated: every key runs the recorded logits through [`Chain`] redraws and samples
+//! with [`ember_decoding::sampler::draw`].
 
 mod draw;
 mod knobs;
@@ -24,10 +24,10 @@ use ember_explain::{Recorded, Request, Words};
 use ember_host::interrupt::Interrupt;
 use knobs::Knobs;
 
-/// How often a signal is looked for while no key is pressed.
+/// How often signals are polled while no key is pressed.
 const POLL: Duration = Duration::from_millis(200);
 
-/// What the screen shows, and what a key changes of it.
+/// State of the screen.
 struct Twin<'a> {
     words: Words<'a>,
     prompt: &'a [u32],
@@ -38,9 +38,9 @@ struct Twin<'a> {
     /// The step shown, below the number of tokens written.
     step: usize,
     knobs: Knobs,
-    /// How often the reader drew again at this step; 0 shows the run's own draw.
-    again: u64,
-    /// Lines of the tree above those that the screen shows.
+    /// Number of redraws by the user at this step; 0 shows the run's own draw.
+    redraws: u64,
+    /// Lines of the tree scrolled off the top.
     scroll: usize,
     done: bool,
 }
@@ -51,33 +51,33 @@ enum View {
     Beams,
 }
 
-/// What the knobs make of a step.
+/// The result of a step under the current knobs.
 struct Outcome {
-    /// The token that they choose, and how.
+    /// The chosen token, and how it was chosen.
     choice: ChoiceTrace,
     survivors: usize,
 }
 
-/// Shows a run of at least one token, from its first step on, until the reader leaves the screen
-/// with q, or a signal ends it. The terminal must be one; it is given back whatever happens.
+/// Shows a run of at least one token, starting at its first step, until the user quits or a signal
+/// ends it. Standard output must be a terminal; it is restored in every case.
 ///
 /// # Errors
 /// When the terminal cannot be taken over or read from.
 pub fn show(request: &Request, recorded: &Recorded, beam_steps: &[BeamStep], interrupt: &Interrupt) -> Result<()> {
     let Request { words, prompt, config, .. } = *request;
     let (view, knobs) = (View::Candidates, Knobs::of(config));
-    let (step, again, scroll, done) = (0, 0, 0, false);
-    let mut twin = Twin { words, prompt, config, recorded, beam_steps, view, step, knobs, again, scroll, done };
-    interrupt.before_exit(give_back);
+    let (step, redraws, scroll, done) = (0, 0, 0, false);
+    let mut twin = Twin { words, prompt, config, recorded, beam_steps, view, step, knobs, redraws, scroll, done };
+    interrupt.before_exit(restore_terminal);
     let mut terminal = ratatui::try_init().context("cannot take the terminal over; drop --tui, which writes a page")?;
     let result = draw_and_read(&mut terminal, &mut twin, interrupt);
-    give_back();
+    restore_terminal();
     result.context("the terminal cannot be drawn on or read from")
 }
 
-/// Gives the terminal back.
-fn give_back() {
-    // One that is gone needs nothing, and nobody reads what could be said of it.
+/// Restores the terminal.
+fn restore_terminal() {
+    // A terminal that is gone needs no restoring, and nobody would read an error.
     let _ = ratatui::try_restore();
 }
 
@@ -87,18 +87,18 @@ fn draw_and_read(terminal: &mut DefaultTerminal, twin: &mut Twin, interrupt: &In
         if is_stale {
             terminal.draw(|frame| twin.draw(frame))?;
         }
-        // There is nothing to save, and the wait for a terminal that is gone never ends: a signal ends
-        // the process.
+        // A signal ends the process during this wait: there is nothing to save, and waiting for a
+        // terminal that is gone would never end.
         let Some(is_event) = interrupt.while_waiting(|| event::poll(POLL)) else { break };
         is_stale = is_event?;
         if !is_stale {
             continue;
         }
-        // A screen of another size is drawn anew like one on which something changed.
+        // Any event, such as a resize, redraws the screen.
         if let Event::Key(key) = event::read()?
             && key.kind != KeyEventKind::Release
         {
-            // In raw mode Ctrl-C is a key like any other.
+            // In raw mode Ctrl-C arrives as a key, not as a signal.
             if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
                 interrupt.request();
             } else {
@@ -110,7 +110,7 @@ fn draw_and_read(terminal: &mut DefaultTerminal, twin: &mut Twin, interrupt: &In
 }
 
 impl Twin<'_> {
-    /// Steps that there are to show.
+    /// Number of steps in the current view.
     fn steps(&self) -> usize {
         match self.view {
             View::Candidates => self.recorded.steps.len(),
@@ -118,7 +118,7 @@ impl Twin<'_> {
         }
     }
 
-    /// Does what a key means.
+    /// Handles a key press.
     fn press(&mut self, key: KeyCode) {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => self.done = true,
@@ -133,7 +133,7 @@ impl Twin<'_> {
             KeyCode::Char('+' | '=') => self.knobs.turn_up(),
             KeyCode::Char('-') => self.knobs.turn_down(),
             KeyCode::Char('0') => self.knobs = Knobs::of(self.config),
-            KeyCode::Char('d') => self.again += 1,
+            KeyCode::Char('d') => self.redraws += 1,
             KeyCode::Char('b') => {
                 self.view = if self.view == View::Candidates { View::Beams } else { View::Candidates };
                 self.go_to(self.step);
@@ -144,11 +144,11 @@ impl Twin<'_> {
 
     fn go_to(&mut self, step: usize) {
         self.step = step.min(self.steps().saturating_sub(1));
-        (self.again, self.scroll) = (0, 0);
+        (self.redraws, self.scroll) = (0, 0);
     }
 
-    /// What the knobs, as they are now, make of the step shown; told are the `count` best before
-    /// and as many after.
+    /// The outcome of the shown step under the current knobs, with the `count` best candidates
+    /// before the knobs and as many after.
     fn outcome(&self, count: usize) -> Outcome {
         let config = self.knobs.apply(self.config);
         let recorded = &self.recorded.steps[self.step];
@@ -157,15 +157,15 @@ impl Twin<'_> {
         let mut recorder = Recorder::new(&logits);
         Chain::new(&config, None)
             .process_observed(&step, &mut logits, &mut |name, logits| recorder.after(name, logits));
-        let drawn =
-            config.strategy.samples().then(|| draw(config.seed.wrapping_add(self.again), 0, self.step as u64, &logits));
+        let seed = config.seed.wrapping_add(self.redraws);
+        let drawn = config.strategy.samples().then(|| draw(seed, 0, self.step as u64, &logits));
         let id = drawn.map_or_else(|| greedy(&logits), |drawn| drawn.id);
         let logprob = logprob(recorded.unmodified[id as usize], log_sum_exp(&recorded.unmodified));
         let survivors = logits.iter().filter(|&&logit| logit > f32::NEG_INFINITY).count();
         Outcome { choice: recorder.finish(self.step, id, logprob, drawn, count), survivors }
     }
 
-    /// Tokens that follow each other, on one line, their spaces and line ends to be seen.
+    /// Consecutive tokens on one line, with spaces and line ends made visible.
     fn name(&self, ids: &[u32]) -> String {
         let numbers = || ids.iter().map(|id| format!("#{id}")).collect::<String>();
         let text = self.words.text(ids).unwrap_or_else(numbers);
@@ -173,7 +173,7 @@ impl Twin<'_> {
     }
 }
 
-/// A character as the screen can show it in a list.
+/// A visible stand-in for a character in a list.
 fn visible(character: char) -> char {
     match character {
         ' ' => '\u{b7}',

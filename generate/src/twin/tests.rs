@@ -48,7 +48,7 @@ fn twin<'a>(
         view: View::Candidates,
         step: 0,
         knobs: Knobs::of(config),
-        again: 0,
+        redraws: 0,
         scroll: 0,
         done: false,
     }

@@ -1,4 +1,5 @@
-//! The beams as a tree of lines: what they share stands once, and branches that ended say how.
+//! The beams as a tree of lines: shared prefixes appear once, and ended branches show how they
+//! ended.
 
 use ember_decoding::trace::{BeamStep, Fate};
 
@@ -9,17 +10,18 @@ struct Node {
     step: usize,
     /// The sum of the log-probabilities so far, in nats.
     score: f64,
-    /// Whether it is among the finished texts; else it runs, or others grow out of it.
+    /// Whether it is the end of a finished text.
     finished: bool,
 }
 
-/// The tree after some steps, as at most `room` lines if that can be, and the step from which on it
-/// shows branches that were given up: of a tree too large the older ones are left out. `name` tells
-/// what tokens say that follow each other.
+/// The tree after some steps, in at most `room` lines if possible, and the first step whose pruned
+/// branches are shown: of a tree that is too large, older ones are left out. `name` gives the text
+/// of consecutive tokens.
 pub(super) fn lines(steps: &[BeamStep], room: usize, name: &dyn Fn(&[u32]) -> String) -> (Vec<String>, usize) {
-    let (nodes, running) = grown(steps);
-    let tree_since = |since: usize| Tree::new(&nodes, &running, &shown(&nodes, &running, since), name);
-    // Fewer branches never take more lines, so the first step that leaves few enough is bisected.
+    let (nodes, running) = build_nodes(steps);
+    let tree_since = |since: usize| Tree::new(&nodes, &running, &shown_nodes(&nodes, &running, since), name);
+    // Fewer branches never take more lines, so binary search finds the first step that leaves few
+    // enough.
     let (mut since, mut end) = (0, steps.len());
     while since < end {
         let middle = since.midpoint(end);
@@ -34,8 +36,8 @@ pub(super) fn lines(steps: &[BeamStep], room: usize, name: &dyn Fn(&[u32]) -> St
     (lines, since)
 }
 
-/// All nodes that were ever kept, and those of the beams that run.
-fn grown(steps: &[BeamStep]) -> (Vec<Node>, Vec<usize>) {
+/// All nodes that were ever kept, and the nodes of the running beams.
+fn build_nodes(steps: &[BeamStep]) -> (Vec<Node>, Vec<usize>) {
     let mut nodes: Vec<Node> = Vec::new();
     let mut beams: Vec<Option<usize>> = vec![None]; // the prompt itself
     for step in steps {
@@ -58,12 +60,12 @@ fn grown(steps: &[BeamStep]) -> (Vec<Node>, Vec<usize>) {
     (nodes, beams.into_iter().flatten().collect())
 }
 
-/// Which nodes have something to show: beams that run, finished texts, branches given up from step
-/// `since` on, and all that these grow out of.
-fn shown(nodes: &[Node], running: &[usize], since: usize) -> Vec<bool> {
+/// Which nodes are shown: running beams, finished texts, branches pruned from step `since` on, and
+/// the ancestors of all these.
+fn shown_nodes(nodes: &[Node], running: &[usize], since: usize) -> Vec<bool> {
     let mut shown: Vec<bool> = nodes.iter().map(|node| node.step >= since || node.finished).collect();
     running.iter().for_each(|&node| shown[node] = true);
-    // Children stand behind their parents.
+    // Children come after their parents, so the reverse order visits children first.
     for (number, node) in nodes.iter().enumerate().rev() {
         if let Some(parent) = node.parent {
             shown[parent] |= shown[number];
@@ -72,11 +74,11 @@ fn shown(nodes: &[Node], running: &[usize], since: usize) -> Vec<bool> {
     shown
 }
 
-/// A tree in the making of its lines.
+/// The shown nodes with their children, ready to be printed.
 struct Tree<'a> {
     nodes: &'a [Node],
     running: &'a [usize],
-    /// The nodes that grow out of each and are shown; those that grow out of the prompt itself last.
+    /// The shown children of each node; the last entry holds the children of the prompt.
     children: Vec<Vec<usize>>,
     name: &'a dyn Fn(&[u32]) -> String,
 }
@@ -94,13 +96,13 @@ impl<'a> Tree<'a> {
         &self.children[parent.unwrap_or(self.nodes.len())]
     }
 
-    /// How many lines it takes: one for each node that begins one.
+    /// Number of lines: one for each root, and one for each child of a fork.
     fn line_count(&self) -> usize {
         let roots = self.children(None).len();
         roots + self.children[..self.nodes.len()].iter().map(Vec::len).filter(|&children| children > 1).sum::<usize>()
     }
 
-    /// A line for each child of `parent`, with those of its own children behind it; a chain without
+    /// Writes a line for each child of `parent`, each followed by its own children; a chain without
     /// a fork is one line.
     fn write_children(&self, parent: Option<usize>, indent: &str, lines: &mut Vec<String>) {
         let mut siblings = self.children(parent).to_vec();
@@ -119,7 +121,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// How a branch ends that goes no further than `node`.
+    /// The suffix that shows how a branch ends at `node`; empty if the branch forks there.
     fn end(&self, node: usize) -> &'static str {
         match self.nodes[node].finished {
             true => "  finished",
