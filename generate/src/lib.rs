@@ -1,6 +1,6 @@
-//! The program `ember-generate`, as a library: `main.rs` runs its commands, and `tools/fuzz` tries what
-//! they read of others.
-// Its documentation is read in the source, where what is private is as near as what is public.
+//! The program `ember-generate`, as a library: `main.rs` runs its commands, and `tools/fuzz` fuzzes
+//! their parsers.
+// The documentation is read in the source, where private items are visible too.
 #![allow(rustdoc::private_intra_doc_links)]
 
 pub mod commands;

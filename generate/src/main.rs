@@ -1,4 +1,4 @@
-//! The program `ember-generate`: writes with a trained GPT, and measures text with it.
+//! The program `ember-generate`: generates text with a trained GPT and scores texts.
 
 use ember_cli::program::{parse, run_program};
 use ember_generate::commands::{Cli, elsewhere::meant};

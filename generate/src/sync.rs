@@ -1,4 +1,4 @@
-//! By what threads agree: std's, and shuttle's where a model explores the orders in which they run.
+//! Synchronization primitives: std's, or shuttle's where a test explores thread interleavings.
 
 #[cfg(feature = "interleavings")]
 pub use shuttle::sync::{Mutex, atomic::AtomicBool};

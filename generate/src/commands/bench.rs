@@ -54,12 +54,12 @@ pub struct BenchArgs {
     repeats: u32,
 }
 
-/// The JSON object of one line.
+/// The JSON object of one measurement.
 #[derive(Serialize)]
 struct JsonSpeed<'a> {
     device: &'a str,
     parameters: usize,
-    /// What the matrices are stored as.
+    /// Type in which the matrices are stored.
     weights: &'static str,
     load_s: f64,
     #[serde(flatten)]
@@ -69,7 +69,7 @@ struct JsonSpeed<'a> {
 /// Runs the command.
 ///
 /// # Errors
-/// When the model cannot be had, the text would not fit its context, or the device fails.
+/// When the model cannot be loaded, the text would not fit its context, or the device fails.
 pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let began = Instant::now();
@@ -85,8 +85,8 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
         )
         .into());
     }
-    let usual = (config.context_length / 2).clamp(1, USUAL_TOKENS);
-    let (prompts, new) = (args.prompt.clone().unwrap_or_else(|| vec![usual]), args.new_tokens.unwrap_or(usual));
+    let default = (config.context_length / 2).clamp(1, DEFAULT_TOKENS);
+    let (prompts, new) = (args.prompt.clone().unwrap_or_else(|| vec![default]), args.new_tokens.unwrap_or(default));
     let longest = prompts.iter().max().copied().unwrap_or(0).saturating_add(new);
     if prompts.contains(&0) || args.batch.contains(&0) || new == 0 {
         return Err(UsageError::new("--batch, --prompt and --new-tokens must be at least 1").into());
@@ -119,10 +119,10 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
     Ok(Outcome::Done)
 }
 
-/// Tokens of a prompt, and after it, where nobody says how many.
-const USUAL_TOKENS: usize = 32;
+/// Default number of tokens of a prompt, and after it.
+const DEFAULT_TOKENS: usize = 32;
 
-/// Refuses a batch for which the processor has not the memory; what a GPU has is not known.
+/// Refuses a batch that does not fit in CPU memory; a GPU's memory is not known.
 fn check_memory(model: &Gpt, task: Task) -> Result<()> {
     let (needed, available) = (needed_bytes(model, task), available_bytes() as f64);
     ensure!(

@@ -1,5 +1,4 @@
-//! `ember-generate score --choices FILE`: multiple-choice questions, and how many the model gets
-//! right.
+//! `ember-generate score --choices FILE`: the model's accuracy on multiple-choice questions.
 
 use std::{io::Write, path::Path};
 
@@ -19,7 +18,7 @@ use ember_host::interrupt::Interrupt;
 
 const EXAMPLE: &str = "{\"context\": \"...\", \"choices\": [\"...\", \"...\"], \"answer\": 0}";
 
-/// The JSON object of one question, its keys in this order. Lists have one entry a choice;
+/// The JSON object of one question, its keys in this order. Lists have one entry per choice;
 /// log-probabilities are in nats, and rankings name the choices from the most probable to the
 /// least.
 #[derive(Serialize)]
@@ -35,10 +34,10 @@ struct JsonQuestion<'a> {
     cut_tokens: Vec<usize>,
 }
 
-/// Reads and checks every question before anything is loaded: a bad line should not cost a wait.
+/// Reads and checks every question, before the model is loaded: a bad line should not cost a wait.
 ///
 /// # Errors
-/// One line that names the file, and the line of it that is wrong.
+/// One line that names the file and the line in it that is wrong.
 pub fn read(path: &Path) -> Result<Vec<(String, Question)>> {
     let file = TextFile::read("--choices", path)?;
     let mut questions = Vec::new();
@@ -50,7 +49,7 @@ pub fn read(path: &Path) -> Result<Vec<(String, Question)>> {
     Ok(questions)
 }
 
-/// Answers all questions, in their order.
+/// Answers all questions, in order.
 pub(super) fn answer(
     questions: &[(String, Question)],
     loaded: &Loaded,
@@ -68,7 +67,7 @@ pub(super) fn answer(
             question.encode(tokenizer, loaded.opening, special, context_length).with_context(|| place.clone())
         })
         .collect::<Result<Vec<_>>>()?;
-    say_what_was_cut(&encoded, context_length, notes);
+    note_truncation(&encoded, context_length, notes);
 
     let tokens = encoded.iter().flatten().map(|choice| choice.scored).sum();
     let progress = Progress::new("tokens", tokens, notes).after(loaded.compiling());
@@ -95,7 +94,7 @@ pub(super) fn answer(
     Ok(Outcome::Done)
 }
 
-fn say_what_was_cut(encoded: &[Vec<EncodedChoice>], context_length: usize, notes: &Notes) {
+fn note_truncation(encoded: &[Vec<EncodedChoice>], context_length: usize, notes: &Notes) {
     let cuts = encoded.iter().filter_map(|choices| choices.iter().map(|choice| choice.cut).max());
     let cuts: Vec<usize> = cuts.filter(|&cut| cut > 0).collect();
     if let Some(most) = cuts.iter().max() {
@@ -120,8 +119,8 @@ fn json(question: &Question, choices: &[ScoredChoice], encoded: &[EncodedChoice]
     })
 }
 
-/// A question for people: whether its most probable choice is right, that choice, all
-/// log-probabilities, the context.
+/// A result as one line of text: whether the most probable choice is right, its number, all
+/// log-probabilities, the end of the context, the beginning of the choice.
 fn line(question: &Question, choices: &[ScoredChoice]) -> String {
     let best = rank(choices, By::Sum).first().copied().unwrap_or_default();
     let mark = match question.answer {
@@ -134,7 +133,7 @@ fn line(question: &Question, choices: &[ScoredChoice]) -> String {
     format!("{mark}  choice {best}  log-probabilities {logprobs}  {end} |{}", beginning(&question.choices[best]))
 }
 
-/// The end of a context, where the question tends to stand, on one line.
+/// The end of a context, where the question usually is, on one line.
 fn last_characters(context: &str) -> String {
     const MOST: usize = 40;
     let count = context.chars().count();
@@ -142,7 +141,7 @@ fn last_characters(context: &str) -> String {
     if count > MOST { format!("...{end}") } else { end }
 }
 
-/// The last line; the accuracies are null where no answer is known.
+/// Writes the summary line; the accuracies are null if no question has an answer.
 fn write_summary(accuracy: &Accuracy, format: OutputFormat, out: &mut dyn Write) -> Result<()> {
     let Accuracy { questions, answered, .. } = *accuracy;
     let json = json!({ "summary": {

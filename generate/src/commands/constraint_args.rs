@@ -1,4 +1,4 @@
-//! The flags that say what grammar the text must follow.
+//! The flags that set the grammar the text must follow.
 
 use std::path::{Path, PathBuf};
 
@@ -27,23 +27,23 @@ pub struct ConstraintArgs {
 }
 
 impl ConstraintArgs {
-    /// The grammar asked for, if one is.
+    /// The grammar that the flags set, if any.
     ///
     /// # Errors
-    /// A [`UsageError`] that names the flag and its file, when the file cannot be read or is not
-    /// what the flag says.
+    /// A [`UsageError`] that names the flag and its file, when the file cannot be read or is
+    /// invalid.
     pub fn grammar(&self) -> Result<Option<Grammar>> {
         Ok(match self {
-            Self { json_schema: Some(path), .. } => Some(in_file("--json-schema", path, Grammar::json_schema)?),
+            Self { json_schema: Some(path), .. } => Some(read_grammar("--json-schema", path, Grammar::json_schema)?),
             Self { regex: Some(regex), .. } => Some(Grammar::regex(format!("--regex {regex:?}"), regex)?),
-            Self { grammar: Some(path), .. } => Some(in_file("--grammar", path, Grammar::lark)?),
+            Self { grammar: Some(path), .. } => Some(read_grammar("--grammar", path, Grammar::lark)?),
             _ => None,
         })
     }
 }
 
-/// The grammar in the file that a flag names, read by `parse`.
-fn in_file(flag: &str, path: &Path, parse: fn(String, &str) -> Result<Grammar, GrammarError>) -> Result<Grammar> {
+/// Reads the file that a flag names and parses the grammar in it.
+fn read_grammar(flag: &str, path: &Path, parse: fn(String, &str) -> Result<Grammar, GrammarError>) -> Result<Grammar> {
     let file = TextFile::read(flag, path).map_err(|error| UsageError::new(format!("{error:#}")))?;
     Ok(parse(format!("{flag} {}", path.display()), &file.into_content())?)
 }

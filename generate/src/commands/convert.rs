@@ -1,4 +1,4 @@
-//! `ember-generate convert`: a checkpoint as a file of another program.
+//! `ember-generate convert`: writes a checkpoint as a file for another program.
 
 use std::{io::Write, path::Path, path::PathBuf};
 
@@ -15,8 +15,8 @@ use ember_decoding::{named::Named, run_folder};
 use ember_formats::NumberType;
 use ember_host::{interrupt::Interrupt, output::is_standard_output};
 
-/// What is said of what a format has no word for.
-fn said(difference: Difference) -> &'static str {
+/// Note about a property that the format cannot represent.
+fn difference_note(difference: Difference) -> &'static str {
     match difference {
         Difference::AnEnd => "this model has no end token: llama.cpp takes token 11 for one, and stops there",
         Difference::TanhGelu => {
@@ -70,9 +70,9 @@ pub(super) fn run(args: &ConvertArgs, common: &CommonArgs, interrupt: &Interrupt
         args.out.as_os_str() != "-",
         UsageError::new("--out -: what is converted goes into a file, not to standard output; name one")
     );
-    let place = |path: &Path| path.canonicalize().ok();
+    let canonical = |path: &Path| path.canonicalize().ok();
     ensure!(
-        args.from.as_deref().and_then(place).is_none_or(|from| place(&args.out) != Some(from)),
+        args.from.as_deref().and_then(canonical).is_none_or(|from| canonical(&args.out) != Some(from)),
         UsageError::new(format!("--out {}: this is what is converted; name another file", args.out.display()))
     );
     let found = run_folder::find(args.from.as_deref())?;
@@ -82,7 +82,7 @@ pub(super) fn run(args: &ConvertArgs, common: &CommonArgs, interrupt: &Interrupt
         converted => converted?,
     };
     for difference in converted {
-        notes.say(said(difference));
+        notes.say(difference_note(difference));
     }
     let bytes = bytes_of(&args.out)?;
     let name = |path: &Path| path.to_string_lossy().into_owned();
@@ -98,7 +98,7 @@ pub(super) fn run(args: &ConvertArgs, common: &CommonArgs, interrupt: &Interrupt
     Ok(Outcome::Done)
 }
 
-/// Bytes of a file, or of the files in a folder.
+/// Size in bytes of a file, or of the files in a folder.
 fn bytes_of(path: &Path) -> std::io::Result<u64> {
     if !path.is_dir() {
         return Ok(path.metadata()?.len());

@@ -1,7 +1,7 @@
-//! What other programs call the flags of this one.
+//! Names of this program's flags in other programs.
 
-/// Our flags, and what nanoGPT, llama.cpp, ollama and the APIs call them where the likeness does not
-/// tell.
+/// Our flags, and their names in nanoGPT, llama.cpp, ollama and the APIs where these are not
+/// similar enough to be suggested anyway.
 const ELSEWHERE: &[(&str, &[&str])] = &[
     ("--from", &["--checkpoint", "--ckpt", "--model", "--model-path", "--out-dir", "-m"]),
     (
@@ -18,10 +18,10 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     ("TEXT", TEXTS),
 ];
 
-/// Flags for what our commands take without one.
+/// Other programs' flags for our positional arguments.
 const TEXTS: &[&str] = &["--input", "--prompt", "--start", "--text", "-p"];
 
-/// What a flag that there is not may be meant as; an underscore is a hyphen.
+/// Suggestions for an unknown flag; an underscore counts as a hyphen.
 pub fn meant(flag: &str) -> Vec<String> {
     let flag = flag.replace('_', "-");
     let ours = ELSEWHERE.iter().filter(|(_, others)| others.contains(&flag.as_str()));

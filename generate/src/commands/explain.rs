@@ -13,8 +13,8 @@ use super::knob_args::{count, number};
 use super::model_args::{SpecialTokensArgs, WeightsArgs};
 use super::prompts::{self, FilePrompt, Given};
 use super::{
-    loaded::{Loaded, settings_of},
-    text_args::any_seed,
+    loaded::{Loaded, folder_settings},
+    text_args::random_seed,
 };
 use crate::twin;
 use ember_cli::interrupt::end_with_terminal;
@@ -24,22 +24,21 @@ use ember_decoding::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Str
 use ember_explain::{Explanation, Request, Words, page};
 use ember_host::interrupt::Interrupt;
 
-/// Where the page goes when nobody says so.
+/// Default output path of the page.
 const PAGE: &str = "explain.html";
 
-/// Prefixes that the exact search may look at: more than it needs for a few tokens of a trained
-/// model, mostly.
+/// Node limit of the exact search: usually more than it needs for a few tokens of a trained model.
 const EXACT_NODES: usize = 20_000;
 
-/// The knobs when neither flags nor the folder set one: a common choice, so that each of the two
-/// has something to show.
+/// The knobs when neither flags nor the folder set one: common values at which both knobs have a
+/// visible effect.
 const TEMPERATURE: f32 = 0.8;
 const TOP_P: f64 = 0.95;
 
-/// Steps are kept with all their logits, and a reader has patience for fewer.
+/// Every step is kept with all its logits, so their number must be bounded.
 const MOST_TOKENS: usize = 1000;
 
-/// A page that browsers take their time with.
+/// Size from which a page opens slowly in browsers.
 const LARGE_BYTES: usize = 8 << 20;
 
 const KNOBS_HEADING: &str = "Knobs of the run";
@@ -119,7 +118,7 @@ pub struct ExplainArgs {
     steps: Option<Vec<usize>>,
 }
 
-/// A number of tokens; 0, and one that is too large, are refused later.
+/// Parses a number of tokens; 0 and numbers that are too large are refused later.
 fn tokens(text: &str) -> Result<usize, String> {
     count(text).map_err(|_| format!("it must be a whole number from 1 to {MOST_TOKENS}"))
 }
@@ -127,17 +126,18 @@ fn tokens(text: &str) -> Result<usize, String> {
 pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     args.check(common.format)?;
     let notes = Notes::new(common.quiet);
-    args.config(&settings_of(args.from.as_deref())?.knobs)?;
+    args.config(&folder_settings(args.from.as_deref())?.knobs)?;
     let given = prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref())?;
     let given = given.ok_or_else(|| UsageError::new("explain needs a prompt; add PROMPT or --prompt-ids"))?;
 
-    let is_ids = matches!(given, Given::Ids(_));
-    let (loaded, drawing) = Loaded::with_drawing(args.from.as_deref(), is_ids, args.weights.chosen, common, &notes)?;
-    let settings = drawing.settings.clone();
+    let ids_suffice = matches!(given, Given::Ids(_));
+    let (loaded, defaults) =
+        Loaded::with_defaults(args.from.as_deref(), ids_suffice, args.weights.chosen, common, &notes)?;
+    let settings = defaults.settings.clone();
     let (mut config, remarks) = args.config(&settings.knobs)?;
     remarks.iter().for_each(|remark| notes.say(remark));
-    config.end_tokens = drawing.end_tokens(&notes);
-    config.seed = common.seed.unwrap_or_else(any_seed);
+    config.end_tokens = defaults.end_tokens(&notes);
+    config.seed = common.seed.unwrap_or_else(random_seed);
     notes.say(wording::decoding::summary(&config));
     if let Given::Ids(ids) = &given {
         loaded.check_ids("--prompt-ids", ids)?;
@@ -177,7 +177,7 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     Ok(Outcome::Done)
 }
 
-/// Writes the page, and says where it is and how large.
+/// Writes the page, and prints its size and path.
 fn write_page(explanation: &Explanation, path: &Path, notes: &Notes) -> Result<()> {
     let page = page::page(explanation);
     write_output(path, |file| file.write_all(page.as_bytes()))?;
@@ -191,7 +191,7 @@ fn write_page(explanation: &Explanation, path: &Path, notes: &Notes) -> Result<(
     Ok(writeln!(terminal::stdout(), "{}", path.display())?)
 }
 
-/// Shows it on the terminal.
+/// Shows the explanation on the terminal.
 fn show(request: &Request, interrupt: &Interrupt) -> Result<Outcome> {
     let recorded = ember_explain::record(request)?;
     let beams = ember_explain::beam_steps(request)?;
@@ -203,7 +203,7 @@ fn show(request: &Request, interrupt: &Interrupt) -> Result<Outcome> {
 }
 
 impl ExplainArgs {
-    /// Refuses what can be seen to be wrong before anything is loaded.
+    /// Checks the flags before anything is loaded.
     fn check(&self, format: OutputFormat) -> Result<()> {
         self.knobs().check_ranges()?;
         ensure!(
@@ -245,21 +245,21 @@ impl ExplainArgs {
         }
     }
 
-    /// The knobs of the run, by flags and folder, and what there is to say about them. Only knobs
-    /// that the page can turn take part, or its arithmetic would not be the run's.
+    /// The configuration of the run, from flags and folder, and notes about it. Only knobs that the
+    /// page can change are used: with others, the page's arithmetic would differ from the run's.
     fn config(&self, folder: &Knobs) -> Result<(GenerationConfig, Vec<String>)> {
-        let of_folder = knobs_of_the_page(folder);
+        let of_folder = page_knobs(folder);
         let mut flags = self.knobs();
-        let by_flags = means_drawing(&flags);
-        // As `text` does; where the file says nothing of drawing, its knobs of drawing say it.
+        let by_flags = implies_sampling(&flags);
+        // As in `text`: without `do_sample` in the file, its sampling knobs imply sampling.
         let is_greedy = !by_flags && folder.do_sample == Some(false);
-        let by_default = !by_flags && !means_drawing(&of_folder) && folder.do_sample.is_none();
+        let by_default = !by_flags && !implies_sampling(&of_folder) && folder.do_sample.is_none();
         if is_greedy {
             flags.strategy = Some(Strategy::Greedy);
         } else if by_default {
             (flags.temperature, flags.top_p) = (Some(TEMPERATURE), Some(TOP_P));
         }
-        let others = others(folder, &of_folder);
+        let unapplied = unapplied_knobs(folder, &of_folder);
         let (config, notes) =
             GenerationConfig::resolve(&flags, &FolderSettings { knobs: of_folder, not_applied: Vec::new() })?;
         let mut notes: Vec<String> = notes.iter().map(wording::decoding::note).collect();
@@ -270,15 +270,15 @@ impl ExplainArgs {
         } else if !by_flags {
             notes.push("drawn as generation_config.json says; --temperature 0 explains greedy decoding".to_owned());
         }
-        if !others.is_empty() {
-            notes.push(format!("generation_config.json also sets {}: not applied here", others.join(", ")));
+        if !unapplied.is_empty() {
+            notes.push(format!("generation_config.json also sets {}: not applied here", unapplied.join(", ")));
         }
         Ok((config, notes))
     }
 }
 
-/// Those of a folder's knobs that the page can turn.
-fn knobs_of_the_page(folder: &Knobs) -> Knobs {
+/// The folder's knobs that the page can change.
+fn page_knobs(folder: &Knobs) -> Knobs {
     Knobs {
         temperature: folder.temperature,
         top_k: folder.top_k,
@@ -289,14 +289,14 @@ fn knobs_of_the_page(folder: &Knobs) -> Knobs {
     }
 }
 
-/// The names of a folder's other knobs that are on, but for how long a text may be.
-fn others(folder: &Knobs, of_the_page: &Knobs) -> Vec<&'static str> {
-    let others = KNOBS.iter().filter(|knob| knob.name != "max_new_tokens" && knob.set_in(of_the_page).is_none());
+/// The names of the folder's other active knobs, except `max_new_tokens`.
+fn unapplied_knobs(folder: &Knobs, applied: &Knobs) -> Vec<&'static str> {
+    let others = KNOBS.iter().filter(|knob| knob.name != "max_new_tokens" && knob.set_in(applied).is_none());
     others.filter(|knob| knob.set_in(folder).is_some_and(|value| !knob.is_off(value))).map(|knob| knob.name).collect()
 }
 
-/// Whether these knobs say by themselves that tokens are drawn.
-fn means_drawing(knobs: &Knobs) -> bool {
+/// Whether these knobs imply sampling.
+fn implies_sampling(knobs: &Knobs) -> bool {
     knobs.temperature.is_some() || knobs.top_k.is_some_and(|k| k > 0) || knobs.top_p.is_some() || knobs.min_p.is_some()
 }
 

@@ -1,4 +1,4 @@
-//! The flags that follow from the table of knobs, and how their values are typed.
+//! The flags generated from the table of knobs, and the parsers of their values.
 
 use std::str::FromStr;
 
@@ -9,16 +9,15 @@ use ember_decoding::config::{Form, KNOBS_IN_HELP, Knob, Knobs, Range, Typed};
 
 pub(super) const PENALTIES: &str = "Penalties and bans";
 
-/// What the table states stands under these headings, in this order, among flags that a command has
-/// of its own.
+/// Help headings of the table's flags, in this order; a command's own flags use them too.
 const HEADINGS: [&str; 6] = ["Strategy", "Sampling", PENALTIES, "Beams", "Stopping", "Output"];
 
-/// What the flags set.
+/// The knobs that the flags set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnobArgs(pub(super) Knobs);
 
-/// The knobs whose flags follow from the table.
-fn typed() -> impl Iterator<Item = (&'static Knob, Typed)> {
+/// The knobs that have a flag, grouped by heading.
+fn knobs_with_flags() -> impl Iterator<Item = (&'static Knob, Typed)> {
     let under = |heading: &'static str| move |(_, typed): &(&Knob, Typed)| typed.heading == heading;
     let typed = || KNOBS_IN_HELP.iter().filter_map(|knob| Some((knob, knob.typed?)));
     HEADINGS.into_iter().flat_map(move |heading| typed().filter(under(heading)))
@@ -44,7 +43,7 @@ fn flag((knob, typed): (&'static Knob, Typed)) -> Arg {
     }
 }
 
-/// Checks what is typed and leaves it as it is.
+/// A value parser that validates the text and returns it unchanged.
 fn as_text<T>(check: impl Fn(&str) -> Result<T, String> + Clone) -> impl Fn(&str) -> Result<String, String> + Clone {
     move |text| check(text).map(|_| text.to_owned())
 }
@@ -53,7 +52,8 @@ pub(super) fn count(text: &str) -> Result<usize, String> {
     count_within(text, 0, u32::MAX as usize)
 }
 
-/// A count; a number that is not within is refused later, as it is where a file sets it.
+/// Parses a count. The bounds are only for the error text: a number outside them is refused later,
+/// as it is where a file sets it.
 fn count_within(text: &str, least: usize, most: usize) -> Result<usize, String> {
     let number: Result<u32, _> = text.parse();
     number.map(|number| number as usize).map_err(|_| format!("it must be a whole number from {least} to {most}"))
@@ -65,7 +65,7 @@ pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
 
 impl Args for KnobArgs {
     fn augment_args(command: Command) -> Command {
-        command.args(typed().map(flag))
+        command.args(knobs_with_flags().map(flag))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -81,7 +81,7 @@ impl FromArgMatches for KnobArgs {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        for (knob, typed) in typed() {
+        for (knob, typed) in knobs_with_flags() {
             for text in matches.get_many::<String>(knob.name).into_iter().flatten() {
                 (typed.take)(&mut self.0, text);
             }

@@ -1,5 +1,4 @@
-//! Text files that a user hands over, read whole: texts, prompts, questions. What is wrong with one
-//! is said with its line.
+//! Reads the user's text files whole: texts, prompts, questions. Errors name the line.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,32 +9,32 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 /// The largest file that is read.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
-/// A file's text, and what to call it in an error.
+/// A file's text, and its path for errors.
 pub(super) struct TextFile {
     path: PathBuf,
     content: String,
 }
 
 impl TextFile {
-    /// Reads the file that `flag` names; a byte order mark goes.
+    /// Reads the file that `flag` names, and removes a byte order mark.
     ///
     /// # Errors
-    /// When it cannot be read, is larger than 1 GiB, or is no UTF-8 text; the line names flag and
-    /// file.
+    /// When it cannot be read, is larger than 1 GiB, or is not UTF-8 text; the message names the
+    /// flag and the file.
     pub(super) fn read(flag: &str, path: &Path) -> Result<Self> {
         let name = || format!("{flag} {}", path.display());
         let unreadable = || format!("cannot read {}; name a file that exists and that you may read", name());
         let file = File::open(path).with_context(unreadable)?;
         let mut bytes = Vec::new();
-        // What is no file but a pipe has no length; it is cut off one byte behind what is too much.
+        // A pipe has no length, so reading stops one byte past the limit.
         let known_bytes = file.metadata().with_context(unreadable)?.len();
-        if known_bytes <= MOST_BYTES {
-            file.take(MOST_BYTES + 1).read_to_end(&mut bytes).with_context(unreadable)?;
+        if known_bytes <= MAX_BYTES {
+            file.take(MAX_BYTES + 1).read_to_end(&mut bytes).with_context(unreadable)?;
         }
         ensure!(
-            known_bytes.max(bytes.len() as u64) <= MOST_BYTES,
+            known_bytes.max(bytes.len() as u64) <= MAX_BYTES,
             "{} is larger than 1 GiB; split it into several files",
             name()
         );
@@ -70,27 +69,27 @@ impl TextFile {
         self.content
     }
 
-    /// Whether the name says that each line is a JSON object: `.jsonl`, or `.json`.
+    /// Whether the file's extension means one JSON object per line: `.jsonl` or `.json`.
     pub(super) fn is_json_lines(&self) -> bool {
         let extension = self.path.extension().and_then(|extension| extension.to_str());
         extension.is_some_and(|extension| ["jsonl", "json"].iter().any(|json| extension.eq_ignore_ascii_case(json)))
     }
 
-    /// The lines and their numbers, from 1, without their ends (`\n` or `\r\n`).
+    /// The lines and their numbers, from 1, without line endings (`\n` or `\r\n`).
     pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..).zip(self.content.lines())
     }
 
-    /// The JSON object of each line with its number; empty lines are skipped. `example` is what a
-    /// line should look like.
+    /// The JSON object of each line with its number; empty lines are skipped. `example` shows in
+    /// errors what a line should look like.
     ///
     /// # Errors
-    /// Names the file and the line that is not JSON, no object, or lacks a key.
+    /// Names the file and the line that is not JSON, not an object, or lacks a key.
     pub(super) fn objects<T: DeserializeOwned>(&self, example: &str) -> Result<Vec<(usize, T)>> {
         let mut objects = Vec::new();
         for (number, line) in self.lines().filter(|(_, line)| !line.trim().is_empty()) {
             let place = || self.place(number);
-            // Through a map: where serde expects a struct it would take an array too.
+            // Parsed as a map first: for a struct, serde would accept an array too.
             let object: Map<String, Value> = serde_json::from_str(line)
                 .map_err(|error| anyhow!("{}: no JSON object ({}); write {example}", place(), cause(&error)))?;
             let object = serde_json::from_value(Value::Object(object))
@@ -100,17 +99,17 @@ impl TextFile {
         Ok(objects)
     }
 
-    /// What a line is called in an error: `FILE:LINE`.
+    /// A line's location in errors: `FILE:LINE`.
     pub(super) fn place(&self, line: usize) -> String {
         format!("{}:{line}", self.path.display())
     }
 }
 
-/// All of standard input, UTF-8 text; a byte order mark goes. To be read before any work looks for
-/// signals: then a first one ends the wait, and the process.
+/// Reads all of standard input as UTF-8 text, and removes a byte order mark. Call it before any
+/// work polls for signals, so that the first signal ends the process.
 ///
 /// # Errors
-/// When it cannot be read, or is no such text.
+/// When it cannot be read, or is not UTF-8.
 pub(super) fn standard_input() -> Result<String> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text).context("cannot read standard input as UTF-8 text")?;
@@ -122,7 +121,7 @@ fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// A text without the line end that `echo` and the Enter key put behind it.
+/// Removes the line ending that `echo` and the Enter key append.
 pub(super) fn without_line_end(text: &str) -> &str {
     let text = text.strip_suffix('\n').unwrap_or(text);
     text.strip_suffix('\r').unwrap_or(text)
@@ -135,7 +134,8 @@ pub(super) fn beginning(text: &str) -> String {
     if text.chars().count() > MOST { format!("{line}...") } else { line }
 }
 
-/// A JSON error in the terms of its line: the parser believes that every line is its first.
+/// A JSON error without its line number: each line is parsed separately, so the parser always says
+/// line 1.
 fn cause(error: &serde_json::Error) -> String {
     let message = error.to_string();
     match message.split_once(" at line 1 column ") {
@@ -215,7 +215,7 @@ mod tests {
     fn a_file_too_large_is_refused_before_it_is_looked_at() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("large.txt");
-        File::create(&path).unwrap().set_len(MOST_BYTES + 1).unwrap(); // a hole: takes no room on the disk
+        File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap(); // a hole: takes no room on the disk
         let error = TextFile::read("--prompts", &path).err().unwrap().to_string();
         assert!(error.contains("is larger than 1 GiB; split it"), "{error}");
     }

@@ -1,5 +1,5 @@
-//! What every command that uses a model begins with: the checkpoint found, the device chosen, the
-//! model loaded.
+//! Startup of every command that uses a model: finds the checkpoint, selects the device, loads the
+//! model.
 
 use std::path::{Path, PathBuf};
 
@@ -14,21 +14,21 @@ use ember_decoding::load::{EndTokens, load, opening};
 use ember_decoding::run_folder;
 use ember_decoding::stream::{token_bytes, token_text};
 
-/// What is said of a tokenizer whose decoder joins tokens in a way that is not known here.
+/// Note about a tokenizer whose decoder joins tokens in a way not supported here.
 const UNKNOWN_DECODER: &str = "this kind of tokenizer does not say what a token reads as by itself: every token is shown as \u{fffd}; \
                                --format json has the ids";
 
-/// How texts of a checkpoint are drawn where no flag says it, and where they end.
-pub(super) struct Drawing {
+/// The folder's generation settings, which apply where no flag is given, and its end tokens.
+pub(super) struct FolderDefaults {
     pub(super) settings: FolderSettings,
-    ends: EndTokens,
+    end_tokens: EndTokens,
 }
 
-impl Drawing {
-    /// The tokens that end a text: those that the folder names, which is said where they are not
-    /// just the tokenizer's own end-of-text token, else that one.
+impl FolderDefaults {
+    /// The tokens that end a text: those that the folder names, else the tokenizer's end-of-text
+    /// token. Prints a note where the two differ.
     pub(super) fn end_tokens(self, notes: &Notes) -> Vec<u32> {
-        let EndTokens { ids, unknown, differ } = self.ends;
+        let EndTokens { ids, unknown, differ } = self.end_tokens;
         if !unknown.is_empty() {
             notes.say(format!("the folder's end tokens {unknown:?} are outside the model's vocabulary: not applied"));
         }
@@ -39,13 +39,13 @@ impl Drawing {
     }
 }
 
-/// What the folder that `from` means sets, read before its model, which is a wait: what is wrong with
-/// a flag may show only beside it.
-pub(super) fn settings_of(from: Option<&Path>) -> Result<FolderSettings> {
+/// The generation settings of the folder that `from` names, read before the slow loading of its
+/// model: some wrong flags can be detected only together with these settings.
+pub(super) fn folder_settings(from: Option<&Path>) -> Result<FolderSettings> {
     run_folder::find_and_open(from, |found| Ok(FolderSettings::read(&found.folder)?))
 }
 
-/// A model, ready, and the folder it came from.
+/// A loaded model and the folder it came from.
 pub(super) struct Loaded {
     pub(super) folder: PathBuf,
     pub(super) model: Gpt,
@@ -55,15 +55,15 @@ pub(super) struct Loaded {
     /// What the device calls itself.
     pub(super) device_name: String,
     pub(super) on_gpu: bool,
-    /// Whether notes are shown.
+    /// Whether notes are hidden.
     pub(super) is_quiet: bool,
-    /// The token that a text of its own begins with, where there is one.
+    /// The token that starts a new text, if the model has one.
     pub(super) opening: Option<u32>,
 }
 
 impl Loaded {
-    /// Loads what `from` means, its matrices stored as `weights`; a folder may lack a tokenizer
-    /// only where `ids_suffice`.
+    /// Loads the checkpoint that `from` names, with its matrices stored as `weights`; a folder may
+    /// lack a tokenizer only if `ids_suffice`.
     pub(super) fn new(
         from: Option<&Path>,
         ids_suffice: bool,
@@ -74,28 +74,29 @@ impl Loaded {
         Ok(Self::open(from, ids_suffice, weights, common, notes, |_, _, _| Ok(()))?.0)
     }
 
-    /// As [`Self::new`], and how the folder's texts are drawn.
-    pub(super) fn with_drawing(
+    /// Like [`Self::new`], and reads the folder's generation defaults too.
+    pub(super) fn with_defaults(
         from: Option<&Path>,
         ids_suffice: bool,
         weights: WeightType,
         common: &CommonArgs,
         notes: &Notes,
-    ) -> Result<(Self, Drawing)> {
+    ) -> Result<(Self, FolderDefaults)> {
         Self::open(from, ids_suffice, weights, common, notes, |folder, tokenizer, vocab_size| {
-            let ends = EndTokens::read(folder, tokenizer, vocab_size)?;
-            Ok(Drawing { settings: FolderSettings::read(folder)?, ends })
+            let end_tokens = EndTokens::read(folder, tokenizer, vocab_size)?;
+            Ok(FolderDefaults { settings: FolderSettings::read(folder)?, end_tokens })
         })
     }
 
-    /// Loads what `from` means, and what `more` reads of the same folder.
+    /// Loads the checkpoint that `from` names; `read_more` reads additional data from the same
+    /// folder.
     fn open<T>(
         from: Option<&Path>,
         ids_suffice: bool,
         weights: WeightType,
         common: &CommonArgs,
         notes: &Notes,
-        more: impl Fn(&Path, Option<&Tokenizer>, usize) -> Result<T>,
+        read_more: impl Fn(&Path, Option<&Tokenizer>, usize) -> Result<T>,
     ) -> Result<(Self, T)> {
         let mut selected: Option<device::Selected> = None;
         let mut device = || -> Result<_, device::DeviceError> {
@@ -111,7 +112,7 @@ impl Loaded {
             let (model, tokenizer) = load(&found.folder, weights, ids_suffice, &mut device)?;
             let vocab_size = model.config().vocab_size;
             let opening = opening(&found.folder, tokenizer.as_ref(), vocab_size)?;
-            let more = more(&found.folder, tokenizer.as_ref(), vocab_size)?;
+            let more = read_more(&found.folder, tokenizer.as_ref(), vocab_size)?;
             Ok((found.folder, model, tokenizer, opening, more))
         });
         let (folder, model, tokenizer, opening, more) = opened?;
@@ -124,12 +125,12 @@ impl Loaded {
         Ok((Self { folder, model, tokenizer, device_kind: kind, device_name, on_gpu, is_quiet, opening }, more))
     }
 
-    /// The wait for the model's first pass.
+    /// Shows the wait for kernel compilation before the model's first forward pass.
     pub(super) fn compiling(&self) -> Wait {
         Wait::begin(KERNELS_OF_A_TEXT, self.is_quiet || self.device_kind == "cpu")
     }
 
-    /// Refuses ids given on the command line that the model does not have.
+    /// Refuses ids from the command line that are outside the vocabulary.
     pub(super) fn check_ids(&self, flag: &str, ids: &[u32]) -> Result<()> {
         let vocab_size = self.model.config().vocab_size;
         if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
@@ -138,26 +139,24 @@ impl Loaded {
         Ok(())
     }
 
-    /// The text of `ids`, where there is a tokenizer.
+    /// The text of `ids`, if there is a tokenizer.
     pub(super) fn text_of(&self, ids: &[u32]) -> Result<Option<String>> {
         Ok(self.tokenizer.as_ref().map(|tokenizer| tokenizer.decode_text(ids)).transpose()?)
     }
 
-    /// One token as text, bytes that are no character on their own shown as U+FFFD; nothing without
-    /// a tokenizer.
+    /// One token as text, with incomplete UTF-8 shown as U+FFFD; nothing without a tokenizer.
     pub(super) fn token_text(&self, id: u32) -> Option<String> {
         self.tokenizer.as_ref().map(|tokenizer| token_text(Some(tokenizer), id))
     }
 
-    /// The bytes of one token: what the tokenizer does not know, and everything without one, is
-    /// shown as U+FFFD.
+    /// The bytes of one token; U+FFFD for an id that the tokenizer does not know, or without a
+    /// tokenizer.
     pub(super) fn bytes_of(&self, id: u32) -> Vec<u8> {
         token_bytes(self.tokenizer.as_ref(), id)
     }
 }
 
-/// What is said of an id that a model with a vocabulary of this size does not have, and of the
-/// place where it was given.
+/// Error message for an id outside a vocabulary of this size; `place` is where the id was given.
 pub(super) fn outside_vocabulary(place: &str, id: u32, vocab_size: usize) -> String {
     format!("{place}: {id} is outside the model's vocabulary; ids go from 0 to {}", vocab_size - 1)
 }

@@ -1,4 +1,4 @@
-//! The commands of the program `ember-generate`: where text enters and leaves.
+//! The commands of the program `ember-generate`, which read and write text.
 
 pub mod bench;
 pub mod choices;
@@ -86,7 +86,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does what was asked.
+    /// Runs the command.
     ///
     /// # Errors
     /// One line that names the file or flag at fault; [`ember_cli::program::UsageError`] for a

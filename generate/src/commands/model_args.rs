@@ -39,12 +39,12 @@ fn special_tokens() -> impl TypedValueParser<Value = SpecialTokens> {
     words([(SpecialTokens::Parse, "parse", "The token"), (SpecialTokens::Text, "text", "Its characters")])
 }
 
-/// Takes the names of a library's enum.
+/// Parses a library's enum by its variants' names.
 pub(super) fn named<T: Named>() -> impl TypedValueParser<Value = T> {
     words(T::ALL.iter().map(|value| (*value, value.name(), value.meaning())))
 }
 
-/// Takes one of these values by its name; `--help` tells what each means.
+/// Parses one of these values by its name; `--help` shows each one's meaning.
 pub(super) fn words<T: Copy + Send + Sync + 'static>(
     words: impl IntoIterator<Item = (T, &'static str, &'static str)>,
 ) -> impl TypedValueParser<Value = T> {

@@ -1,4 +1,4 @@
-//! How far long work has come, for people who watch: a bar on a terminal, nothing anywhere else.
+//! Progress of long work: a bar on a terminal, nothing elsewhere.
 
 use std::{cell::Cell, cell::RefCell, ops::ControlFlow, time::Duration};
 
@@ -7,24 +7,24 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ember_cli::{compiling::Wait, program::Notes};
 use ember_host::interrupt::Interrupt;
 
-/// Tokens that are scored, the alike in length together, before their results are shown.
+/// Tokens scored between two outputs of results; within them, texts are batched by similar length.
 pub(super) const SCORED_BETWEEN_RESULTS: usize = 1 << 16;
 
-/// What is done sooner needs no bar.
+/// Shorter work needs no bar.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
-/// A bar on standard error that appears once the work takes longer than a second, and is gone when
-/// this is dropped.
+/// A bar on standard error that appears once the work takes longer than a second; dropping this
+/// removes it.
 pub(super) struct Progress {
     bar: ProgressBar,
     shown: Cell<bool>,
-    /// What the first results wait for.
+    /// Shown until the first results.
     wait: RefCell<Option<Wait>>,
 }
 
 impl Progress {
-    /// A bar up to `total` of what `unit` names, such as "tokens"; none where notes are not shown
-    /// or nobody sees standard error.
+    /// A bar up to `total` units, such as "tokens"; none if notes are hidden or standard error is
+    /// not a terminal.
     pub(super) fn new(unit: &'static str, total: usize, notes: &Notes) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::hidden());
         let style = ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} {msg}, {eta} left");
@@ -33,24 +33,24 @@ impl Progress {
         Self { bar, shown: Cell::new(!notes.are_shown()), wait: RefCell::new(None) }
     }
 
-    /// With `wait` shown until the first are done.
+    /// Shows `wait` until the first units are done.
     pub(super) fn after(self, wait: Wait) -> Self {
         self.wait.replace(Some(wait));
         self
     }
 
-    /// So many more are done.
+    /// Adds `done` units.
     pub(super) fn advance(&self, done: usize) {
         self.wait.take();
         self.bar.inc(done as u64);
         if !self.shown.get() && self.bar.elapsed() >= SHOWN_AFTER {
             self.shown.set(true);
-            // Draws nothing where standard error is no terminal.
+            // Draws nothing if standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
     }
 
-    /// Hears how many more are done, and says whether to go on.
+    /// A callback that takes the number of units just done and returns whether to continue.
     pub(super) fn or_interrupt(&self, interrupt: &Interrupt) -> impl FnMut(usize) -> ControlFlow<()> {
         |done| {
             self.advance(done);
@@ -58,7 +58,7 @@ impl Progress {
         }
     }
 
-    /// Writes results with the bar out of their way.
+    /// Hides the bar while `write` prints results.
     pub(super) fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
         self.bar.suspend(write)
     }

@@ -1,10 +1,10 @@
-//! Prompts: as the command line and files give them, and ready for the model.
+//! Prompts from the command line and from files, and their encoding for the model.
 //!
-//! In a file plain text is one prompt a line; an empty line is an empty prompt, which starts from
-//! what the tokenizer puts before every text, else from the model's own opening. A name that ends in
-//! `.jsonl` or `.json` means one JSON object a line: `{"prompt": "..."}` or `{"prompt_ids": [1,
-//! 2]}`, and with either an `"id"` of any kind, which is handed through; other keys are ignored,
-//! and empty lines are skipped.
+//! In a text file each line is a prompt. An empty line is an empty prompt, which starts from the
+//! tokens that the tokenizer puts before every text, else from the model's opening token. A name
+//! that ends in `.jsonl` or `.json` means one JSON object a line: `{"prompt": "..."}` or
+//! `{"prompt_ids": [1, 2]}`, and with either an optional `"id"` of any type, which is copied to the
+//! output; other keys are ignored, and empty lines are skipped.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -20,39 +20,38 @@ use ember_cli::program::{UsageError, exit_code};
 
 const EXAMPLE: &str = "{\"prompt\": \"...\"} or {\"prompt_ids\": [1, 2]}";
 
-/// What is to be continued; no text where there is no tokenizer.
+/// An encoded prompt; its text is `None` if there is no tokenizer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Prompt {
-    /// Its place among all that were given, by which its answers and draws are named.
+    /// Its number among all prompts of the run; it identifies its answers and seeds its draws.
     pub(super) index: usize,
-    /// Where it was given, for errors; empty where the command line itself gave it.
+    /// Where it was given, for errors; empty for the command line.
     pub(super) place: String,
     pub(super) text: Option<String>,
     pub(super) ids: Vec<u32>,
-    /// What a file of prompts calls it.
+    /// The `id` that a file of prompts gives it.
     pub(super) id: Option<Value>,
 }
 
 impl Prompt {
-    /// An error with the line that the prompt stands on; a wrong flag is nothing that a prompt can
-    /// help.
+    /// Adds the prompt's location to an error, unless the error is about a flag.
     pub(super) fn blame(&self, error: Error) -> Error {
         if self.place.is_empty() || exit_code(&error) == 2 { error } else { error.context(self.place.clone()) }
     }
 }
 
-/// A prompt as a file states it.
+/// A prompt as given, before encoding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilePrompt {
-    /// Where it stands, `FILE:LINE`, for errors; empty where the command line itself gave it.
+    /// Its location `FILE:LINE`, for errors; empty for the command line.
     pub place: String,
-    /// What the file calls it, where it does.
+    /// The `id` that the file gives it, if any.
     pub id: Option<Value>,
     /// The prompt itself.
     pub prompt: Given,
 }
 
-/// A prompt in words or in tokens.
+/// A prompt as text or as token ids.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Given {
     /// A text, perhaps empty.
@@ -62,7 +61,7 @@ pub enum Given {
 }
 
 impl FilePrompt {
-    /// Ready for the model, as number `index` of all that were given.
+    /// Encodes the prompt, which is number `index` of the run.
     ///
     /// # Errors
     /// As [`Self::to_ids`].
@@ -76,13 +75,12 @@ impl FilePrompt {
         Ok(Prompt { index, place: self.place, text, ids, id: self.id })
     }
 
-    /// The token ids to start from, names of special tokens being what `special` says; an empty
-    /// prompt starts as [`ids_of`] says.
+    /// The token ids to start from. `special` says how names of special tokens are read; [`ids_of`]
+    /// says how an empty prompt starts.
     ///
     /// # Errors
-    /// Names the line when the tokenizer cannot make the text, there is no tokenizer, the prompt is
-    /// empty and there is no token to start from, or an id is outside the vocabulary of
-    /// `vocab_size`.
+    /// Names the line when the text cannot be encoded, there is no tokenizer, the prompt is empty
+    /// and there is no token to start from, or an id is not below `vocab_size`.
     fn to_ids(
         &self,
         tokenizer: Option<&Tokenizer>,
@@ -103,10 +101,10 @@ impl FilePrompt {
     }
 }
 
-/// The prompt of a command line, else what a pipe holds; none where there is a terminal to ask.
+/// The prompt of the command line, else of standard input; none if standard input is a terminal.
 ///
 /// # Errors
-/// When there are no ids in `--prompt-ids`, or standard input cannot be read.
+/// When `--prompt-ids` is empty, or standard input cannot be read.
 pub(super) fn given(text: Option<&str>, ids: Option<&[u32]>) -> Result<Option<Given>> {
     ensure!(ids.is_none_or(|ids| !ids.is_empty()), UsageError::new("--prompt-ids is empty; give at least one id"));
     Ok(match (ids, text) {
@@ -117,8 +115,8 @@ pub(super) fn given(text: Option<&str>, ids: Option<&[u32]>) -> Result<Option<Gi
     })
 }
 
-/// The ids of a prompt; an empty one starts from what the tokenizer puts before every text, else
-/// from the `opening` of a text of its own.
+/// The ids of a prompt. An empty one starts from the tokens that the tokenizer puts before every
+/// text, else from `opening`, the token that starts a new text.
 ///
 /// # Errors
 /// When the tokenizer lacks a character, or the prompt is empty and there is no such token (a
@@ -136,10 +134,10 @@ pub fn ids_of(text: &str, tokenizer: &Tokenizer, opening: Option<u32>, special: 
     Ok(vec![start])
 }
 
-/// Reads the prompts of the file that `flag` names, in its order; at least one.
+/// Reads the prompts of the file that `flag` names, in order; at least one.
 ///
 /// # Errors
-/// One line that names the file, and the line of the file where one is wrong.
+/// One line that names the file, and the line in it if a prompt is wrong.
 pub fn read(flag: &str, path: &Path) -> Result<Vec<FilePrompt>> {
     let file = TextFile::read(flag, path)?;
     let plain = |(line, text): (usize, &str)| FilePrompt {
@@ -152,7 +150,7 @@ pub fn read(flag: &str, path: &Path) -> Result<Vec<FilePrompt>> {
     Ok(prompts)
 }
 
-/// The keys of a line; others are the user's own.
+/// The keys of a line; other keys are ignored.
 #[derive(Deserialize)]
 struct JsonPrompt {
     prompt: Option<String>,
@@ -175,7 +173,7 @@ fn json_prompts(file: &TextFile) -> Result<Vec<FilePrompt>> {
     file.objects(EXAMPLE)?.into_iter().map(prompt).collect()
 }
 
-/// The ids of a line.
+/// Parses the `prompt_ids` of a line.
 fn token_ids(place: &str, ids: &[Value]) -> Result<Vec<u32>> {
     let id = |id: &Value| {
         let number = id.as_u64().and_then(|id| u32::try_from(id).ok());

@@ -1,5 +1,5 @@
-//! `ember-generate replay`: runs a trace again, and shows that the same tokens come, or where they
-//! part.
+//! `ember-generate replay`: repeats a traced run and checks that the same tokens come, or shows
+//! where they diverge.
 
 use std::{collections::HashMap, io::Write, path::PathBuf};
 
@@ -8,7 +8,7 @@ use clap::Args;
 use ember_model::{WeightType, folder};
 use serde_json::{Map, Value, json};
 
-use super::session::{Batch, Repeats, Session};
+use super::session::{Batch, Cutoffs, Session};
 use super::trace_file::{BatchNumbers, Header, HeaderPrompt, LineHead, Machine, Trace, TraceSink};
 use super::{loaded::Loaded, model_args::weight_type, prompts::Prompt};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
@@ -17,8 +17,8 @@ use ember_data::numbers::counted;
 use ember_decoding::{FinishReason, plan::Clock};
 use ember_host::interrupt::Interrupt;
 
-/// How far two numbers may lie apart, as a share of the larger and at least of 1: other processors
-/// and devices round otherwise.
+/// Largest allowed difference of two numbers, relative to the larger, or absolute below 1: other
+/// processors and devices round differently.
 const TOLERANCE: f64 = 1e-4;
 
 /// Arguments of `replay`.
@@ -53,9 +53,9 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     let notes = Notes::new(common.quiet);
     let trace = Trace::read(&args.file)?;
     let header = &trace.header;
-    let repeats = repeats(trace.lines(), header)?;
+    let cutoffs = recorded_cutoffs(trace.lines(), header)?;
     ensure!(
-        repeats.iter().any(Option::is_some),
+        cutoffs.iter().any(Option::is_some),
         "{}: nothing was recorded behind its first line; give a trace of a run that wrote something",
         args.file.display()
     );
@@ -68,7 +68,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     );
     let weight_type = args.weights.unwrap_or(header.weight_type);
     let loaded = Loaded::new(Some(from), true, weight_type, common, &notes)?;
-    say_what_is_not_as_it_was(header, &loaded, weight_type, &notes)?;
+    note_differences(header, &loaded, weight_type, &notes)?;
 
     let prompt = |(index, stated): (usize, &HeaderPrompt)| {
         let (text, ids) = (stated.prompt.clone(), stated.prompt_ids.clone());
@@ -78,12 +78,12 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     trace.check(loaded.model.config().vocab_size)?;
     let session = Session::new(&loaded, header.config.clone(), header.grammar.clone(), interrupt)?;
 
-    let mut comparison = Comparison { expected: Box::new(trace.lines()), line: 1, steps: 0, widest: 0.0 };
+    let mut comparison = Comparison { expected: Box::new(trace.lines()), line: 1, steps: 0, max_diff: 0.0 };
     let mut sequences = 0;
-    for (&(ref numbers, first, count), repeats) in header.batches.iter().zip(repeats) {
-        let Some(repeats) = repeats else { break }; // the user ended it before
+    for (&(ref numbers, first, count), cutoffs) in header.batches.iter().zip(cutoffs) {
+        let Some(cutoffs) = cutoffs else { break }; // the recorded run was interrupted before this batch
         let prompts = numbers.iter().map(|&number| &prompts[number]).collect();
-        let batch = Batch { prompts, first, count, repeats };
+        let batch = Batch { prompts, first, count, cutoffs };
         sequences += session.write(&batch, None, Some(&mut comparison))?.len();
         if interrupt.requested() {
             return Ok(Outcome::Interrupted);
@@ -92,12 +92,12 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     if let Some(more) = comparison.expected.next().transpose()? {
         bail!("line {} of the trace has no counterpart: {}", comparison.line + 1, place(&more));
     }
-    say_the_same(sequences, comparison.steps, comparison.widest, common.format, &notes)?;
+    report_match(sequences, comparison.steps, comparison.max_diff, common.format, &notes)?;
     Ok(Outcome::Done)
 }
 
-/// Says what of the weights and the machine is not as when the trace was written.
-fn say_what_is_not_as_it_was(header: &Header, loaded: &Loaded, weight_type: WeightType, notes: &Notes) -> Result<()> {
+/// Notes where weights or machine differ from those that wrote the trace.
+fn note_differences(header: &Header, loaded: &Loaded, weight_type: WeightType, notes: &Notes) -> Result<()> {
     let weights = folder::weights_checksum(&loaded.folder)?;
     if weights != header.weights {
         notes.say("these are not the weights that the trace was written with: expect other numbers");
@@ -118,17 +118,17 @@ fn say_what_is_not_as_it_was(header: &Header, loaded: &Loaded, weight_type: Weig
     Ok(())
 }
 
-/// Says that all tokens came again, and how far their numbers lie apart.
-fn say_the_same(sequences: usize, steps: usize, widest: f64, format: OutputFormat, notes: &Notes) -> Result<()> {
+/// Reports that all tokens are equal, and the largest difference of numbers.
+fn report_match(sequences: usize, steps: usize, max_diff: f64, format: OutputFormat, notes: &Notes) -> Result<()> {
     match format {
         OutputFormat::Json => {
-            let same = json!({"same": true, "sequences": sequences, "steps": steps, "largest_difference": widest});
+            let same = json!({"same": true, "sequences": sequences, "steps": steps, "largest_difference": max_diff});
             writeln!(terminal::stdout(), "{same}")?;
         }
         OutputFormat::Text => {
-            let numbers = match widest {
+            let numbers = match max_diff {
                 0.0 => "the same to the last bit".to_owned(),
-                widest => format!("within {widest:.1e}"),
+                max_diff => format!("within {max_diff:.1e}"),
             };
             let (sequences, steps) = (counted(sequences, "sequence"), counted(steps, "step"));
             notes.say(format!("the same again: {sequences} and {steps}, every token equal, numbers {numbers}"));
@@ -137,54 +137,54 @@ fn say_the_same(sequences: usize, steps: usize, widest: f64, format: OutputForma
     Ok(())
 }
 
-/// What ended the texts of each batch from outside, and after how many steps; none of a batch that
-/// was not run. A clock and a user cannot be replayed: what they cut short is cut at the same
-/// place, and nothing else is.
-fn repeats(lines: impl Iterator<Item = Result<LineHead>>, header: &Header) -> Result<Vec<Option<Repeats>>> {
-    let together = header.config.strategy.has_beams();
-    let mut batches: Vec<Option<Repeats>> = vec![None; header.batches.len()];
+/// For each batch, where a time limit or the user cut its texts short, in steps; `None` for a batch
+/// that was not run. The clock and the user cannot be replayed, so the replay cuts these texts at
+/// the same steps, and no others.
+fn recorded_cutoffs(lines: impl Iterator<Item = Result<LineHead>>, header: &Header) -> Result<Vec<Option<Cutoffs>>> {
+    let has_beams = header.config.strategy.has_beams();
+    let mut batches: Vec<Option<Cutoffs>> = vec![None; header.batches.len()];
     let mut steps: HashMap<usize, usize> = HashMap::new();
     for line in lines {
         let line = line?;
         let (prompt, sequence) = (line.prompt_index, line.sequence_index);
-        let of_line = |(prompts, first, count): &BatchNumbers| {
-            prompts.contains(&prompt) && (together || (*first..first + count).contains(&sequence))
+        let contains_line = |(prompts, first, count): &BatchNumbers| {
+            prompts.contains(&prompt) && (has_beams || (*first..first + count).contains(&sequence))
         };
-        let Some(number) = header.batches.iter().position(of_line) else { continue };
+        let Some(number) = header.batches.iter().position(contains_line) else { continue };
         let prompts = &header.batches[number].0;
-        let whole = || Repeats { clocks: vec![Clock::Steps(usize::MAX); prompts.len()], interrupted: HashMap::new() };
-        let repeats = batches[number].get_or_insert_with(whole);
+        let uncut = || Cutoffs { clocks: vec![Clock::Steps(usize::MAX); prompts.len()], interrupted: HashMap::new() };
+        let cutoffs = batches[number].get_or_insert_with(uncut);
         if line.event == "beams" {
             let so_far = steps.entry(prompt).or_default();
             *so_far = (*so_far).max(line.step + 1);
         }
         let cut_short = line.exact.as_ref().map_or(line.finish_reason, |exact| exact.cut_short);
-        // A text's steps are its tokens; those of beams and of an exact search count for the whole prompt.
+        // A text has a step per token; beams and an exact search count steps for the whole prompt.
         let (sequence, length) = match line.exact {
-            _ if together => (0, steps.get(&prompt).copied().unwrap_or(0)),
+            _ if has_beams => (0, steps.get(&prompt).copied().unwrap_or(0)),
             Some(exact) => (0, exact.nodes),
             None => (sequence, line.ids.len()),
         };
         match cut_short {
             Some(FinishReason::Time) => {
                 let place = prompts.iter().position(|&other| other == prompt).unwrap_or(0);
-                repeats.clocks[place] = Clock::Steps(length);
+                cutoffs.clocks[place] = Clock::Steps(length);
             }
-            Some(FinishReason::Interrupted) => drop(repeats.interrupted.insert((prompt, sequence), length)),
+            Some(FinishReason::Interrupted) => drop(cutoffs.interrupted.insert((prompt, sequence), length)),
             _ => {}
         }
     }
     Ok(batches)
 }
 
-/// The recorded lines, compared with those of the new run one by one.
+/// Compares the recorded lines with those of the new run, one by one.
 struct Comparison<'a> {
     expected: Box<dyn Iterator<Item = Result<Value>> + 'a>,
     /// The last line compared, counted from 1.
     line: usize,
     steps: usize,
-    /// The widest difference of two numbers, as a share of the larger and at least of 1.
-    widest: f64,
+    /// The largest difference of two numbers, measured like [`TOLERANCE`].
+    max_diff: f64,
 }
 
 impl TraceSink for Comparison<'_> {
@@ -195,14 +195,14 @@ impl TraceSink for Comparison<'_> {
         let expected =
             expected.with_context(|| format!("{place}: the trace ends before it, at line {}", self.line - 1))?;
         self.steps += usize::from(line["event"] != "end");
-        match first_difference("", &expected, &line, &mut self.widest) {
+        match first_difference("", &expected, &line, &mut self.max_diff) {
             None => Ok(()),
             Some(difference) => bail!("{place} differs (line {}): {difference}", self.line),
         }
     }
 }
 
-/// What a line of a trace tells about, for people.
+/// Describes the position of a trace's line for people.
 fn place(line: &Value) -> String {
     let prompt = &line["prompt_index"];
     match line["event"].as_str() {
@@ -214,9 +214,9 @@ fn place(line: &Value) -> String {
     }
 }
 
-/// The first quantity in which two lines differ, and its two values. What decides comes first: the
-/// token, then the draw.
-fn first_difference(path: &str, expected: &Value, found: &Value, widest: &mut f64) -> Option<String> {
+/// The first quantity in which two lines differ, and its two values. Tokens and draws are compared
+/// first: other differences follow from them.
+fn first_difference(path: &str, expected: &Value, found: &Value, max_diff: &mut f64) -> Option<String> {
     let differ = || Some(format!("{path} was {expected}, now {found}"));
     match (expected, found) {
         (Value::Object(a), Value::Object(b)) => {
@@ -224,19 +224,19 @@ fn first_difference(path: &str, expected: &Value, found: &Value, widest: &mut f6
             if let Some(key) = missing {
                 return Some(format!("{} is in only one of the two", join(path, key)));
             }
-            keys(a, b).find_map(|key| first_difference(&join(path, key), &a[key], &b[key], widest))
+            keys(a, b).find_map(|key| first_difference(&join(path, key), &a[key], &b[key], max_diff))
         }
         (Value::Array(a), Value::Array(b)) => {
             let mut pairs = a.iter().zip(b).enumerate();
             let inside =
-                |(i, (a, b)): (usize, (&Value, &Value))| first_difference(&format!("{path}[{i}]"), a, b, widest);
+                |(i, (a, b)): (usize, (&Value, &Value))| first_difference(&format!("{path}[{i}]"), a, b, max_diff);
             let lengths = || format!("{path} had {} entries, now {}", a.len(), b.len());
             pairs.find_map(inside).or_else(|| (a.len() != b.len()).then(lengths))
         }
         (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => {
             let (a, b) = (a.as_f64()?, b.as_f64()?);
             let distance = (a - b).abs() / a.abs().max(b.abs()).max(1.0);
-            *widest = widest.max(distance);
+            *max_diff = max_diff.max(distance);
             if distance <= TOLERANCE { None } else { differ() }
         }
         _ if expected == found => None,
@@ -244,7 +244,7 @@ fn first_difference(path: &str, expected: &Value, found: &Value, widest: &mut f6
     }
 }
 
-/// The keys of two objects, what decides first.
+/// The keys of two objects: tokens and draws first.
 fn keys<'a>(a: &'a Map<String, Value>, b: &'a Map<String, Value>) -> impl Iterator<Item = &'a String> {
     let first = |key: &&String| ["id", "ids", "token", "draw"].contains(&key.as_str());
     let all = || a.keys().chain(b.keys().filter(|key| !a.contains_key(*key)));
@@ -302,7 +302,7 @@ mod tests {
             let heads = lines.iter().map(|line| Ok(serde_json::from_value(line.clone())?));
             repeats(heads, header).unwrap()
         };
-        let of_batch = |found: &[Option<Repeats>], number: usize| found[number].clone().unwrap();
+        let of_batch = |found: &[Option<Cutoffs>], number: usize| found[number].clone().unwrap();
         // Two parts of one prompt, the second interrupted, a third never begun.
         let parts = header("sample", json!([[[0], 0, 2], [[0], 2, 2], [[0], 4, 2]]));
         let found = of(&parts, &[end(0, 0, "time"), end(0, 1, "eos"), end(0, 2, "interrupted")]);

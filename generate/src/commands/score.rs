@@ -75,8 +75,8 @@ pub struct ScoreArgs {
     stride: Option<u32>,
 }
 
-/// The JSON object of one text, its keys in this order; `token_texts[i]` is that of `ids[i]`, and
-/// `logprobs[i]` that of `ids[i + 1]`, in nats.
+/// The JSON object of one text, its keys in this order; `token_texts[i]` is the text of `ids[i]`,
+/// and `logprobs[i]` the log-probability of `ids[i + 1]`, in nats.
 #[derive(Serialize)]
 struct JsonScore<'a> {
     #[serde(flatten)]
@@ -102,7 +102,7 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
         return choices::answer(&questions, &loaded, args.special.chosen, common.format, &notes, interrupt, out);
     }
     let texts = given_texts(args)?;
-    // Other programs take a file's name there, and a loss says nothing of what it is of.
+    // Other programs take a file name here; the loss alone would not show that the name was scored.
     if let Some(name) = args.texts.iter().map(Path::new).find(|name| name.is_file()) {
         let file = terminal::typed(name);
         notes.say(format!("{file} is scored as a text of these letters; --file {file} scores what is in the file"));
@@ -115,18 +115,18 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
             "--stride is {stride}; it must be at most the model's context of {context_length}"
         )));
     }
-    let texts = in_tokens(texts, args, &loaded)?;
+    let texts = encode_texts(texts, args, &loaded)?;
 
     let tokens = texts.iter().map(|text| text.ids.len() - 1).sum();
     let progress = Progress::new("tokens", tokens, &notes).after(loaded.compiling());
     let lengths: Vec<usize> = texts.iter().map(|text| text.ids.len()).collect();
     let mut tallies = Vec::with_capacity(texts.len());
     for group in groups(&lengths, SCORED_BETWEEN_RESULTS) {
-        let begun = &texts[group.clone()];
-        let ids: Vec<&[u32]> = begun.iter().map(|text| text.ids.as_slice()).collect();
+        let in_group = &texts[group.clone()];
+        let ids: Vec<&[u32]> = in_group.iter().map(|text| text.ids.as_slice()).collect();
         let scored = score_texts(&loaded.model, &ids, stride, &mut progress.or_interrupt(interrupt))?;
         progress.aside(|| {
-            for (text, logprobs) in begun.iter().zip(&scored) {
+            for (text, logprobs) in in_group.iter().zip(&scored) {
                 let Some(logprobs) = logprobs else { continue };
                 let tally = Tally::new(logprobs, text.bytes);
                 tallies.push(tally);
@@ -148,10 +148,10 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
     Ok(Outcome::Done)
 }
 
-/// A text as it was given, such as by a line of JSON Lines; other keys of that are the user's own.
+/// A text as given, such as a line of JSON Lines, whose other keys are ignored.
 #[derive(Deserialize)]
 struct GivenText {
-    /// What to call it in an error.
+    /// Its location, for errors.
     #[serde(skip)]
     place: String,
     id: Option<Value>,
@@ -167,8 +167,8 @@ impl GivenText {
     }
 }
 
-/// The texts in tokens, or the one that `--prompt-ids` gives.
-fn in_tokens(texts: Vec<GivenText>, args: &ScoreArgs, loaded: &Loaded) -> Result<Vec<Text>> {
+/// Encodes the texts, or takes the ids of `--prompt-ids`.
+fn encode_texts(texts: Vec<GivenText>, args: &ScoreArgs, loaded: &Loaded) -> Result<Vec<Text>> {
     match (&args.prompt_ids, &loaded.tokenizer) {
         (Some(ids), _) => {
             loaded.check_ids("--prompt-ids", ids)?;
@@ -181,7 +181,7 @@ fn in_tokens(texts: Vec<GivenText>, args: &ScoreArgs, loaded: &Loaded) -> Result
     }
 }
 
-/// The texts to score, in the order TEXT, --file, --lines; none where ids are given instead.
+/// The texts to score, in the order TEXT, --file, --lines; none if ids are given instead.
 fn given_texts(args: &ScoreArgs) -> Result<Vec<GivenText>> {
     let named = |place: String, text: String| GivenText { place, id: None, text };
     let mut texts: Vec<GivenText> =
@@ -216,14 +216,14 @@ fn given_texts(args: &ScoreArgs) -> Result<Vec<GivenText>> {
     Ok(texts)
 }
 
-/// A text in tokens, at least two; no words where there is no tokenizer.
+/// An encoded text of at least two tokens; its text is `None` if there is no tokenizer.
 #[derive(Serialize)]
 struct Text {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<Value>,
     text: Option<String>,
     ids: Vec<u32>,
-    /// Bytes that the scored tokens stand for, where the tokenizer can tell.
+    /// Bytes that the scored tokens stand for, if the tokenizer can tell.
     #[serde(skip)]
     bytes: Option<usize>,
 }
@@ -248,7 +248,7 @@ fn measures(tally: &Tally) -> String {
     format!("loss {loss:.4}  perplexity {perplexity:.3}{per_byte}  {tokens}")
 }
 
-/// The last line of several texts: what all their tokens come to.
+/// The summary line for several texts, over all their tokens.
 fn write_summary(tallies: &[Tally], format: OutputFormat, out: &mut dyn Write) -> Result<()> {
     let (texts, tally): (usize, Tally) = (tallies.len(), tallies.iter().copied().sum());
     let json = json!({ "summary": {

@@ -1,5 +1,4 @@
-//! Continuing prompts with one model and one configuration: what `text` and `replay` have in
-//! common.
+//! Continues prompts with one model and one configuration; shared by `text` and `replay`.
 
 use std::{collections::HashMap, io::Write, ops::ControlFlow};
 
@@ -13,23 +12,23 @@ use ember_decoding::{FinishReason, Generator, Traced};
 use ember_decoding::{config::GenerationConfig, constraint::Grammar, plan::Clock};
 use ember_host::interrupt::Interrupt;
 
-/// Prompts that are continued together, each as `count` sequences from its number `first` on.
+/// Prompts that are continued together, each with `count` sequences numbered from `first`.
 #[derive(Clone, Debug)]
 pub(super) struct Batch<'a> {
     pub(super) prompts: Vec<&'a Prompt>,
     pub(super) first: usize,
     pub(super) count: usize,
-    /// Where another run of it was cut short, if this one is to repeat that.
-    pub(super) repeats: Repeats,
+    /// In a replay, where the recorded run was cut short.
+    pub(super) cutoffs: Cutoffs,
 }
 
 /// Where a run was cut short from outside.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Repeats {
-    /// What says that time is over, one for each prompt of the batch; none for a run of its own.
+pub(super) struct Cutoffs {
+    /// The clock of the time limit, one per prompt of the batch; empty except in a replay.
     pub(super) clocks: Vec<Clock>,
-    /// The user's interruption: after so many steps of a prompt's sequence. Beams end together and
-    /// count as sequence 0.
+    /// The user's interruption: (prompt, sequence) to the number of steps before it. Beams end
+    /// together and count as sequence 0.
     pub(super) interrupted: HashMap<(usize, usize), usize>,
 }
 
@@ -54,9 +53,9 @@ impl<'a> Session<'a> {
         Ok(Self { loaded, generator, interrupt })
     }
 
-    /// Continues a batch. The text of the first sequence goes to `stream` as soon as it is certain,
-    /// an account of each step to `trace`. What comes back has the prompts' and the sequences' own
-    /// numbers.
+    /// Continues a batch. Streams the text of the first sequence to `stream` as soon as it is
+    /// final, and writes each step to `trace`. The results carry the prompts' and sequences'
+    /// numbers within the whole run.
     pub(super) fn write(
         &self,
         batch: &Batch,
@@ -71,7 +70,7 @@ impl<'a> Session<'a> {
             ids: &ids,
             first_sequences: &first_sequences,
             sequences: Some(batch.count),
-            clocks: &batch.repeats.clocks,
+            clocks: &batch.cutoffs.clocks,
             traced_candidates: if trace.is_some() { trace_file::TRACED_CANDIDATES.max(config.logprobs) } else { 0 },
         };
         let wait = Some(self.loaded.compiling());
@@ -91,23 +90,23 @@ impl<'a> Session<'a> {
 }
 
 impl Batch<'_> {
-    /// The prompt's and the sequence's own numbers.
+    /// The numbers of a prompt and a sequence within the whole run.
     fn place(&self, prompt: usize, number: usize) -> (usize, usize) {
         (self.prompts[prompt].index, self.first + number)
     }
 
-    /// Those of a row.
+    /// The same for a row of the batch.
     fn place_of_row(&self, row: usize) -> (usize, usize) {
         self.place(row / self.count, row % self.count)
     }
 }
 
-/// Shows the text of the first sequence, takes down the trace, and ends what the user asks to end.
+/// Streams the text of the first sequence, writes the trace, and stops when the user interrupts.
 struct Listener<'a, 'stream, 'trace> {
     session: &'a Session<'a>,
     batch: &'a Batch<'a>,
     stream: Option<&'stream mut dyn Write>,
-    /// For the first token.
+    /// Shown until the first token.
     wait: Option<Wait>,
     trace: Option<&'trace mut dyn TraceSink>,
     failed: Result<()>,
@@ -122,8 +121,8 @@ impl Reader for Listener<'_, '_, '_> {
     }
 
     fn go_on(&mut self, row: usize, steps: usize) -> ControlFlow<FinishReason> {
-        let cut_short = self.batch.repeats.interrupted.get(&self.batch.place_of_row(row));
-        let interrupted = cut_short.is_some_and(|&after| steps >= after);
+        let interrupted_after = self.batch.cutoffs.interrupted.get(&self.batch.place_of_row(row));
+        let interrupted = interrupted_after.is_some_and(|&after| steps >= after);
         if interrupted || self.failed.is_err() || self.session.interrupt.requested() {
             ControlFlow::Break(FinishReason::Interrupted)
         } else {

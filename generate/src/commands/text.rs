@@ -8,9 +8,9 @@ use ember_data::numbers::counted;
 use ember_model::folder::weights_checksum;
 
 use super::draft;
-use super::loaded::{Loaded, settings_of};
+use super::loaded::{Loaded, folder_settings};
 use super::prompts::{self, FilePrompt, Given, Prompt};
-use super::session::{Batch, Repeats, Session};
+use super::session::{Batch, Cutoffs, Session};
 use super::trace_file::{BatchNumbers, Header, HeaderPrompt, Machine, TraceSink, TraceWriter};
 use super::{lines::without_line_end, progress::Progress, text_args::TextArgs, text_output, totals::Totals};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, exit_code, say_error};
@@ -29,14 +29,14 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     args.check(common.format)?;
     let notes = Notes::new(common.quiet);
     let grammar = args.constraint.grammar()?;
-    // What the strategy would ignore depends on the folder's file too.
-    GenerationConfig::resolve(&args.knobs_without_words(), &settings_of(args.from.as_deref())?)?;
+    // Whether the strategy would ignore a knob depends on the folder's file too.
+    GenerationConfig::resolve(&args.knobs_without_words(), &folder_settings(args.from.as_deref())?)?;
     let given = given(args)?;
     let is_ids = |given: &Vec<FilePrompt>| given.iter().all(|given| matches!(given.prompt, Given::Ids(_)));
     let ids_suffice = given.as_ref().is_some_and(is_ids);
-    let (loaded, drawing) =
-        Loaded::with_drawing(args.from.as_deref(), ids_suffice, args.weights.chosen, common, &notes)?;
-    let config = args.config(&loaded, drawing, common.seed, &notes)?;
+    let (loaded, defaults) =
+        Loaded::with_defaults(args.from.as_deref(), ids_suffice, args.weights.chosen, common, &notes)?;
+    let config = args.config(&loaded, defaults, common.seed, &notes)?;
     let draft = args.draft.as_deref().map(|path| draft::load(path, &loaded, args.weights.chosen, common, &notes));
     let draft = draft.transpose()?;
     let mut session = Session::new(&loaded, config, grammar, interrupt)?;
@@ -46,10 +46,10 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     if let Some(constraint) = session.generator.constraint() {
         constraint.warnings().iter().for_each(|warning| notes.say(warning));
     }
-    let goes_on = args.trace.is_none() && given.as_ref().is_some_and(|given| given.len() > 1);
+    let continue_on_error = args.trace.is_none() && given.as_ref().is_some_and(|given| given.len() > 1);
     let (format, total, refused) = (common.format, Totals::default(), BTreeSet::new());
-    let mut writer = Writer { session, args, format, notes, total, goes_on, refused };
-    let Some(given) = given else { return writer.ask_again_and_again() };
+    let mut writer = Writer { session, args, format, notes, total, continue_on_error, refused };
+    let Some(given) = given else { return writer.prompt_loop() };
     let (asked, prompts) = (given.len(), writer.prompts(given)?);
     if args.explain_semantics {
         return writer.explain_semantics(&prompts[0]);
@@ -64,7 +64,7 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     Ok(outcome)
 }
 
-/// The prompts that are given; none where a terminal is to be asked.
+/// The prompts that are given; `None` if the terminal is to prompt for them.
 fn given(args: &TextArgs) -> Result<Option<Vec<FilePrompt>>> {
     if let Some(path) = &args.prompts {
         return prompts::read("--prompts", path).map(Some);
@@ -85,15 +85,15 @@ struct Writer<'a> {
     format: OutputFormat,
     notes: Notes,
     total: Totals,
-    /// Whether a prompt that cannot be continued costs the others nothing.
-    goes_on: bool,
-    /// The numbers of the prompts that could not be.
+    /// Whether to continue with the other prompts when one fails.
+    continue_on_error: bool,
+    /// The numbers of the prompts that failed.
     refused: BTreeSet<usize>,
 }
 
 impl Writer<'_> {
-    /// The prompts, ready for the model. Where the others are to go on, one that cannot be
-    /// continued is said with its line, and is an error in the end.
+    /// Encodes the prompts. With `continue_on_error`, a failing prompt is reported at once, and is
+    /// an error at the end.
     fn prompts(&mut self, given: Vec<FilePrompt>) -> Result<Vec<Prompt>> {
         if let Some(ids) = &self.args.prompt_ids {
             self.session.loaded.check_ids("--prompt-ids", ids)?;
@@ -101,7 +101,7 @@ impl Writer<'_> {
         let mut prompts = Vec::new();
         for (index, given) in given.into_iter().enumerate() {
             match self.prompt(index, given) {
-                Err(error) if self.goes_on => self.refuse(index, &error),
+                Err(error) if self.continue_on_error => self.refuse(index, &error),
                 prompt => prompts.push(prompt?),
             }
         }
@@ -112,7 +112,7 @@ impl Writer<'_> {
         given.ready(index, self.session.loaded, self.args.special.chosen)
     }
 
-    fn ask_again_and_again(&mut self) -> Result<Outcome> {
+    fn prompt_loop(&mut self) -> Result<Outcome> {
         self.notes.say("write a beginning and press Enter; Ctrl-D ends");
         for prompt_index in 0.. {
             if self.notes.are_shown() {
@@ -125,7 +125,7 @@ impl Writer<'_> {
                 self.notes.say("");
                 break;
             }
-            // A prompt that cannot be continued is no reason to leave: say so, and ask for another.
+            // A failing prompt does not end the loop: report it, and ask for another.
             let typed = String::from_utf8(line)
                 .map_err(|_| anyhow!("what was typed is not UTF-8 text; set the terminal to UTF-8"));
             let given = typed.map(|line| Given::Text(without_line_end(&line).to_owned()));
@@ -138,15 +138,15 @@ impl Writer<'_> {
         Ok(Outcome::Done)
     }
 
-    /// One turn of the conversation. Ctrl-C ends the text, not the conversation; at the prompt it
-    /// ends the program.
+    /// One iteration of the prompt loop. Ctrl-C ends the text, not the loop; at the prompt it ends
+    /// the program.
     fn answer(&mut self, prompt: &Prompt) -> Result<()> {
         self.total = Totals::default();
-        let batch = Batch { prompts: vec![prompt], first: 0, count: self.each(), repeats: Repeats::default() };
+        let batch = Batch { prompts: vec![prompt], first: 0, count: self.num_sequences(), cutoffs: Cutoffs::default() };
         let written = self.write_and_show(&batch, None);
         self.session.interrupt.clear();
         written?;
-        self.say_how_it_went(1);
+        self.print_totals(1);
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl Writer<'_> {
         self.refused.insert(index);
     }
 
-    fn each(&self) -> usize {
+    fn num_sequences(&self) -> usize {
         self.session.generator.config().num_return_sequences
     }
 
@@ -164,14 +164,14 @@ impl Writer<'_> {
         let batches = self.batches(prompts);
         let mut trace = None;
         if let Some(path) = &self.args.trace {
-            let header = self.header(prompts, &batches)?.to_line()?; // before there is a file
+            let header = self.header(prompts, &batches)?.to_line()?; // before the file is created
             trace.insert(TraceWriter::create(path)?).line(header)?;
         }
         let mut outcome = Outcome::Done;
-        if let ([prompt], false) = (prompts, self.goes_on) {
-            // One prompt: its sequences are shown batch by batch, a single one as it is written.
+        if let ([prompt], false) = (prompts, self.continue_on_error) {
+            // One prompt: its sequences are shown batch by batch, a single one is streamed.
             for (_, first, count) in batches {
-                let batch = Batch { prompts: vec![prompt], first, count, repeats: Repeats::default() };
+                let batch = Batch { prompts: vec![prompt], first, count, cutoffs: Cutoffs::default() };
                 outcome = self.write_and_show(&batch, trace.as_mut()).map_err(|error| prompt.blame(error))?;
                 if outcome == Outcome::Interrupted {
                     break;
@@ -184,15 +184,14 @@ impl Writer<'_> {
             trace.finish()?;
         }
         let continued = prompts.iter().filter(|prompt| !self.refused.contains(&prompt.index)).count();
-        self.say_how_it_went(continued * self.each());
+        self.print_totals(continued * self.num_sequences());
         Ok(outcome)
     }
 
-    /// Which prompts go together, longest first, with the sequences of each: first and how many.
-    /// Where a prompt has more sequences than go together, one prompt after the other, part by
-    /// part.
+    /// Plans the batches, longest prompts first. If a prompt has more sequences than fit in a
+    /// batch, each prompt gets several batches of its own.
     fn batches(&self, prompts: &[Prompt]) -> Vec<BatchNumbers> {
-        let each = self.each();
+        let each = self.num_sequences();
         let config = self.session.generator.config();
         if (prompts.len() == 1 || each > MOST_ROWS) && !config.strategy.ranks_texts() {
             let parts = |prompt| {
@@ -228,24 +227,24 @@ impl Writer<'_> {
         })
     }
 
-    /// Batches in any order, answers in the prompts' order, each as soon as those before it are
-    /// there.
+    /// Runs the batches in their planned order, and shows answers in the prompts' order, each as
+    /// soon as those before it are ready.
     fn write_in_order(
         &mut self,
         prompts: &[Prompt],
         batches: &[BatchNumbers],
         mut trace: Option<&mut TraceWriter>,
     ) -> Result<Outcome> {
-        let each = self.each();
+        let each = self.num_sequences();
         let progress = Progress::new("prompts", prompts.len(), &self.notes);
-        // A prompt's sequences may come in several batches, of `MOST_ROWS` each. What is shown is in the order
-        // of the prompts, and of a prompt in that of its parts.
+        // A prompt's sequences may be split into several batches (parts) of `MOST_ROWS` each.
+        // Answers are shown by prompt, then by part.
         let parts = 1 + batches.iter().map(|(_, first, _)| first / MOST_ROWS).max().unwrap_or(0);
         let mut in_order = InOrder::default();
         for (numbers, first, count) in batches {
-            let these = numbers.iter().map(|&number| &prompts[number]);
-            let these: Vec<&Prompt> = these.filter(|prompt| !self.refused.contains(&prompt.index)).collect();
-            let batch = Batch { prompts: these, first: *first, count: *count, repeats: Repeats::default() };
+            let batched = numbers.iter().map(|&number| &prompts[number]);
+            let batched: Vec<&Prompt> = batched.filter(|prompt| !self.refused.contains(&prompt.index)).collect();
+            let batch = Batch { prompts: batched, first: *first, count: *count, cutoffs: Cutoffs::default() };
             let sink = trace.as_deref_mut().map(|trace| trace as &mut dyn TraceSink);
             let mut answers = self.write_batch(&batch, sink)?;
             self.total.add(&answers);
@@ -267,15 +266,15 @@ impl Writer<'_> {
         Ok(Outcome::Done)
     }
 
-    /// Writes a batch. Where that fails, and the others are to go on, each of its prompts is
-    /// written by itself, and one that fails by itself is refused.
+    /// Writes a batch. If that fails and `continue_on_error` is set, each of its prompts is written
+    /// alone, and one that still fails is refused.
     fn write_batch(&mut self, batch: &Batch, trace: Option<&mut dyn TraceSink>) -> Result<Vec<Written>> {
         let mut all = Vec::new();
         if batch.prompts.is_empty() {
             return Ok(all);
         }
         let error = match self.session.write(batch, None, trace) {
-            Err(error) if self.goes_on && exit_code(&error) != 2 => error,
+            Err(error) if self.continue_on_error && exit_code(&error) != 2 => error,
             written => return written,
         };
         if let [prompt] = batch.prompts[..] {
@@ -296,8 +295,8 @@ impl Writer<'_> {
         Ok(out.flush()?)
     }
 
-    fn show_one(&self, answer: &Written, prompt: &Prompt, set_apart: bool, out: &mut dyn Write) -> Result<()> {
-        if set_apart && self.format == OutputFormat::Text {
+    fn show_one(&self, answer: &Written, prompt: &Prompt, with_separator: bool, out: &mut dyn Write) -> Result<()> {
+        if with_separator && self.format == OutputFormat::Text {
             writeln!(out, "---")?;
         }
         let (loaded, logprobs) = (self.session.loaded, self.args.logprobs.is_some());
@@ -305,18 +304,20 @@ impl Writer<'_> {
         self.format.write_line(out, json, || text_output::text(answer, loaded))
     }
 
-    /// Continues one prompt and shows what comes: a single text for people as it is written.
+    /// Continues one prompt and shows the results; a single text for people is streamed.
     fn write_and_show(&mut self, batch: &Batch, trace: Option<&mut TraceWriter>) -> Result<Outcome> {
-        let mut out = Begun { out: terminal::stdout(), has_begun: false };
+        let mut out = TrackedWriter { out: terminal::stdout(), has_written: false };
         let prompt = batch.prompts[0];
-        let streams = self.format == OutputFormat::Text && self.each() == 1 && self.session.loaded.tokenizer.is_some();
+        let streams = self.format == OutputFormat::Text
+            && self.num_sequences() == 1
+            && self.session.loaded.tokenizer.is_some();
         if streams && self.args.prompt.is_some() && self.notes.are_shown() && io::stdout().is_terminal() {
             write!(out, "{}", prompt.text.as_deref().unwrap_or_default())?;
         }
         let stream = streams.then_some(&mut out as &mut dyn Write);
         let written = self.session.write(batch, stream, trace.map(|trace| trace as &mut dyn TraceSink));
-        if streams && (written.is_ok() || out.has_begun) {
-            writeln!(out)?; // also before an error, which is a line of its own
+        if streams && (written.is_ok() || out.has_written) {
+            writeln!(out)?; // also before an error message
         }
         let answers = written?;
         self.total.add(&answers);
@@ -329,7 +330,8 @@ impl Writer<'_> {
         Ok(if self.session.interrupt.requested() { Outcome::Interrupted } else { Outcome::Done })
     }
 
-    /// Shows where other stacks would give the next token another distribution, and the figures.
+    /// Shows where other stacks would give the next token a different distribution, with the
+    /// numbers.
     fn explain_semantics(&self, prompt: &Prompt) -> Result<Outcome> {
         let (loaded, config) = (self.session.loaded, self.session.generator.config());
         let mut sequences = ModelSequences::new(&loaded.model, &[&prompt.ids], prompt.ids.len());
@@ -349,22 +351,22 @@ impl Writer<'_> {
         Ok(Outcome::Done)
     }
 
-    /// Says what came of the `asked` texts.
-    fn say_how_it_went(&self, asked: usize) {
+    /// Prints the totals of the `asked` texts.
+    fn print_totals(&self, asked: usize) {
         let context_length = self.session.loaded.model.config().context_length;
         self.total.lines(asked, context_length).iter().for_each(|line| self.notes.say(line));
     }
 }
 
-/// What is written to `out`, and whether anything was.
-struct Begun<W> {
+/// A writer that records whether anything was written to `out`.
+struct TrackedWriter<W> {
     out: W,
-    has_begun: bool,
+    has_written: bool,
 }
 
-impl<W: Write> Write for Begun<W> {
+impl<W: Write> Write for TrackedWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.has_begun |= !bytes.is_empty();
+        self.has_written |= !bytes.is_empty();
         self.out.write(bytes)
     }
 

@@ -1,4 +1,5 @@
-//! The command line of `ember-generate text`, and what it asks for once the checkpoint is known.
+//! The command line of `ember-generate text`, and the configuration it gives once the checkpoint is
+//! loaded.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use ember_data::tokenizer::Tokenizer;
 
 use super::constraint_args::ConstraintArgs;
 use super::knob_args::{KnobArgs, PENALTIES, count};
-use super::loaded::{Drawing, Loaded, outside_vocabulary};
+use super::loaded::{FolderDefaults, Loaded, outside_vocabulary};
 use super::model_args::{SpecialTokensArgs, WeightsArgs, named};
 use ember_cli::program::{Notes, OutputFormat, UsageError};
 use ember_cli::wording;
@@ -126,15 +127,14 @@ pub struct TextArgs {
     pub(super) save_config: Option<PathBuf>,
 }
 
-/// Token ids that stand in a row, at least one.
+/// A sequence of token ids, at least one.
 type Ids = Vec<u32>;
 
-/// Token ids that stand in a row, and what is added to the last one's logit.
+/// A sequence of token ids, and the bias added to the last one's logit.
 type Bias = (Ids, f32);
 
 impl TextArgs {
-    /// Refuses what can be seen to be wrong before anything is loaded: a wrong flag should not cost
-    /// a wait.
+    /// Checks the flags before anything is loaded: a wrong flag should not cost a wait.
     ///
     /// # Errors
     /// A [`UsageError`] that names the flag.
@@ -197,7 +197,7 @@ impl TextArgs {
         }
     }
 
-    /// What the flags set, but for `--bad-words`, whose token ids only a tokenizer knows.
+    /// The knobs that the flags set, without `--bad-words`, whose token ids need a tokenizer.
     pub(super) fn knobs_without_words(&self) -> Knobs {
         fn given<T: Clone>(list: &[T]) -> Option<Vec<T>> {
             (!list.is_empty()).then(|| list.to_vec())
@@ -213,16 +213,16 @@ impl TextArgs {
         }
     }
 
-    /// What the flags set, for a model with a vocabulary of this size and the tokenizer of its
-    /// folder, if it has one.
+    /// The knobs that the flags set, for a model with this vocabulary size and its folder's
+    /// tokenizer, if any.
     ///
     /// # Errors
-    /// A [`UsageError`] for a token id outside the vocabulary, and for a text that cannot become
-    /// tokens, or whose tokens cannot become text.
+    /// A [`UsageError`] for a token id outside the vocabulary, for a text that cannot be encoded,
+    /// and for a flag that needs a tokenizer where there is none.
     pub(super) fn knobs(&self, tokenizer: Option<&Tokenizer>, vocab_size: usize) -> Result<Knobs> {
         let mut knobs = self.knobs_without_words();
         if let Some((knob, id)) = knobs.outside_vocabulary(vocab_size) {
-            // The file's one list of bad words comes from two flags.
+            // Two flags fill the knob `bad_words_ids`; ids come from this one.
             let flag = if knob.name == "bad_words_ids" { "bad-words-ids" } else { knob.label };
             bail!(UsageError::new(outside_vocabulary(&format!("--{flag}"), id, vocab_size)));
         }
@@ -250,8 +250,8 @@ impl TextArgs {
         Ok(knobs)
     }
 
-    /// The whole configuration, from the flags, the folder and the tokenizer; says where it came
-    /// from, and saves it where `--save-config` asks for that.
+    /// The whole configuration, from the flags, the folder and the tokenizer. Prints a summary of
+    /// it, and saves it if `--save-config` is given.
     ///
     /// # Errors
     /// A [`UsageError`] for a wrong flag; a file that cannot be read, is wrong, or cannot be
@@ -259,25 +259,25 @@ impl TextArgs {
     pub(super) fn config(
         &self,
         loaded: &Loaded,
-        drawing: Drawing,
+        defaults: FolderDefaults,
         seed: Option<u64>,
         notes: &Notes,
     ) -> Result<GenerationConfig> {
         let vocab_size = loaded.model.config().vocab_size;
-        drawing.settings.check_vocabulary(vocab_size)?;
+        defaults.settings.check_vocabulary(vocab_size)?;
         let flags = self.knobs(loaded.tokenizer.as_ref(), vocab_size)?;
-        let (mut config, remarks) = GenerationConfig::resolve(&flags, &drawing.settings)?;
+        let (mut config, remarks) = GenerationConfig::resolve(&flags, &defaults.settings)?;
         remarks.iter().for_each(|remark| notes.say(wording::decoding::note(remark)));
         if loaded.tokenizer.is_none() && !config.stop_strings.is_empty() {
             notes.say("generation_config.json sets stop_strings, but the checkpoint holds no tokenizer: not applied");
             config.stop_strings.clear();
         }
-        config.end_tokens = drawing.end_tokens(notes);
+        config.end_tokens = defaults.end_tokens(notes);
         config.logprobs = self.logprobs.unwrap_or(0).min(vocab_size);
         if let Some(seed) = seed {
             config.seed = seed;
         } else if config.strategy.samples() {
-            config.seed = any_seed();
+            config.seed = random_seed();
         }
         notes.say(wording::decoding::summary(&config));
         if let Some(path) = &self.save_config {
@@ -288,8 +288,8 @@ impl TextArgs {
     }
 }
 
-/// A seed that nobody chose, short enough to type again.
-pub(super) fn any_seed() -> u64 {
+/// A random seed of 32 bits, short enough to type again.
+pub(super) fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish() >> 32
 }
 

@@ -1,4 +1,4 @@
-//! How `ember-generate text` shows what was written.
+//! The output of `ember-generate text`.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -44,7 +44,7 @@ struct JsonCandidate {
     logprob: f32,
 }
 
-/// A continuation as JSON; `written` says which of all prompts and texts it is.
+/// A continuation as JSON; `written` holds the numbers of its prompt and sequence.
 pub(super) fn json(
     written: &Written,
     prompt: &Prompt,
@@ -75,7 +75,7 @@ pub(super) fn json(
     })
 }
 
-/// The text of a continuation, or without a tokenizer its ids.
+/// The text of a continuation; its ids if there is no tokenizer.
 pub(super) fn text(written: &Written, loaded: &Loaded) -> String {
     if loaded.tokenizer.is_some() {
         return written.text.clone();

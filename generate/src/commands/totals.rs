@@ -1,21 +1,21 @@
-//! What `text` came to, in the lines that follow the texts.
+//! The totals of `text`, printed after the texts.
 
 use ember_data::numbers::{counted, grouped};
 use ember_decoding::FinishReason;
 use ember_decoding::completion::{Acceptance, Completion, Finding};
 use ember_decoding::generator::Written;
 
-/// What was written so far.
+/// Totals of the texts written so far.
 #[derive(Default)]
 pub(super) struct Totals {
     texts: usize,
     tokens: usize,
     seconds: f64,
-    /// The ways in which they ended, each once.
+    /// The distinct finish reasons.
     ended: Vec<FinishReason>,
-    /// Under a grammar, texts that do not follow it to its end.
+    /// Texts that ended before their grammar was fulfilled.
     cut_off: usize,
-    /// Texts that are nothing but an end token.
+    /// Texts that consist of an end token only.
     empty: usize,
     finding: Option<Finding>,
     drafts: Acceptance,
@@ -23,7 +23,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Counts some more.
+    /// Adds these texts to the totals.
     pub(super) fn add(&mut self, answers: &[Written]) {
         self.seconds += answers.iter().map(|answer| answer.completion.seconds).fold(0.0, f64::max);
         for Written { completion, valid, .. } in answers {
@@ -33,7 +33,7 @@ impl Totals {
             self.empty += usize::from(*finish_reason == FinishReason::Eos && ids.len() == 1);
             self.cut_off += usize::from(*valid == Some(false));
             self.slid |= slid;
-            // An exact search that was cut short ended for that reason.
+            // An exact search that was cut short counts with that reason.
             let reason = match finding {
                 Some(Finding::Exact { cut_short: Some(reason), .. }) => reason,
                 _ => finish_reason,
@@ -44,22 +44,22 @@ impl Totals {
             if let Some(Finding::Draft(acceptance)) = finding {
                 self.drafts += *acceptance;
             }
-            // One text that is not proven makes the whole not proven.
+            // One unproven text makes the whole result unproven.
             if finding.is_some() && !matches!(self.finding, Some(Finding::Exact { proven: false, .. })) {
                 self.finding = finding.clone();
             }
         }
     }
 
-    /// What came of the `asked` texts of a model that can attend to `context_length` tokens.
+    /// The summary lines, where `asked` texts were requested of a model with this context length.
     pub(super) fn lines(&self, asked: usize, context_length: usize) -> Vec<String> {
         let rate = grouped((self.tokens as f64 / self.seconds.max(1e-9)).round() as u64);
         let (tokens, seconds, ends) = (counted(grouped(self.tokens as u64), "token"), self.seconds, self.ends(asked));
         let mut lines = vec![format!("{tokens} in {seconds:.2} s, {rate} tokens/s; {ends}")];
-        lines.extend(self.finding.as_ref().map(|finding| self.found(finding)));
+        lines.extend(self.finding.as_ref().map(|finding| self.finding_line(finding)));
         if self.empty > 0 {
-            let which = self.which(self.empty, "the text is", "texts are");
-            lines.push(format!("{which} empty: the end came first; --min-new-tokens 2 asks for more"));
+            let subject = self.subject(self.empty, "the text is", "texts are");
+            lines.push(format!("{subject} empty: the end came first; --min-new-tokens 2 asks for more"));
         }
         if self.cut_off > 0 {
             let advice = match self.ended.last() {
@@ -68,8 +68,8 @@ impl Totals {
                 Some(FinishReason::Stop) => "; --stop cut it",
                 _ => "",
             };
-            let which = self.which(self.cut_off, "the text", "texts");
-            lines.push(format!("{which} ended before the grammar was fulfilled, and is not valid{advice}"));
+            let subject = self.subject(self.cut_off, "the text", "texts");
+            lines.push(format!("{subject} ended before the grammar was fulfilled, and is not valid{advice}"));
         }
         if self.slid {
             lines.push(format!(
@@ -80,7 +80,7 @@ impl Totals {
         lines
     }
 
-    /// How the texts ended; of several, how many there are, and whether they were interrupted.
+    /// How one text ended; for several, their number and whether they were interrupted.
     fn ends(&self, asked: usize) -> String {
         let words = |reason: &FinishReason| reason.words().to_owned();
         if asked <= 1 {
@@ -97,8 +97,8 @@ impl Totals {
         parts.join(", ")
     }
 
-    /// What the strategy found out.
-    fn found(&self, finding: &Finding) -> String {
+    /// A line about the finding of an exact search or of drafts.
+    fn finding_line(&self, finding: &Finding) -> String {
         match finding {
             Finding::Exact { proven: true, nodes, .. } => {
                 format!("proven: no text is more probable ({} looked at)", counted(*nodes, "prefix"))
@@ -126,8 +126,8 @@ impl Totals {
         }
     }
 
-    /// The one text there is, or so many of them.
-    fn which(&self, count: usize, one: &str, several: &str) -> String {
+    /// The subject of a sentence: `one` for a single text, else "count of all `several`".
+    fn subject(&self, count: usize, one: &str, several: &str) -> String {
         if self.texts == 1 { one.to_owned() } else { format!("{count} of {} {several}", self.texts) }
     }
 }

@@ -1,5 +1,5 @@
-//! The file that `--trace` writes and `replay` reads: JSON Lines, first what was asked, then every
-//! step, then every result.
+//! The file that `--trace` writes and `replay` reads: JSON Lines with a header, then every step,
+//! then every result.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -19,10 +19,10 @@ use ember_decoding::generator::Written;
 use ember_decoding::trace::{BeamStep, ChoiceTrace};
 use ember_decoding::{FinishReason, config::GenerationConfig, constraint::Grammar, tokens::check_ids};
 
-/// The longest trace that is read: thousands of texts with all their steps.
-const MOST_BYTES: u64 = 1 << 30;
+/// Largest trace that is read: enough for thousands of texts with all their steps.
+const MAX_BYTES: u64 = 1 << 30;
 
-/// What the first line says: all that it takes to do the same again.
+/// The first line: everything needed to repeat the run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Header {
     /// `run`.
@@ -31,37 +31,38 @@ pub(super) struct Header {
     pub(super) version: String,
     /// The checkpoint folder.
     pub(super) checkpoint: PathBuf,
-    /// A checksum of the weights, by which replay knows that it has the same ones.
+    /// A checksum of the weights, which replay compares with its own.
     pub(super) weights: String,
-    /// What the matrices were kept as; traces that do not say had float32.
+    /// Type in which the matrices were stored; float32 if absent.
     #[serde(default)]
     pub(super) weight_type: WeightType,
     /// The kind of device, such as `cpu`.
     pub(super) device: String,
-    /// What rounds the last bits, where it is known.
+    /// What determines rounding of the last bits, if known.
     pub(super) machine: Option<Machine>,
-    /// What special tokens' names were in prompts given as text; their ids are there either way.
+    /// How names of special tokens in text prompts were read; the header is_valid the resulting ids in
+    /// any case.
     #[serde(default)]
     pub(super) special_tokens: SpecialTokens,
     /// The knobs.
     pub(super) config: GenerationConfig,
-    /// What grammar the text must follow.
+    /// The grammar that the text must follow.
     pub(super) grammar: Option<Grammar>,
-    /// What is continued, in order.
+    /// The prompts, in order.
     pub(super) prompts: Vec<HeaderPrompt>,
-    /// What was continued together.
+    /// The batches that were continued together.
     pub(super) batches: Vec<BatchNumbers>,
 }
 
-/// The numbers of prompts that are continued together, and which of their sequences: the first's
-/// number and how many.
+/// A batch: the prompts' numbers, the number of the first sequence of each, and the number of
+/// sequences.
 pub(super) type BatchNumbers = (Vec<usize>, usize, usize);
 
 impl Header {
-    /// The line.
+    /// The header as a JSON value.
     ///
     /// # Errors
-    /// When the checkpoint's folder has a name that JSON cannot write.
+    /// When the checkpoint folder's name is not UTF-8.
     pub(super) fn to_line(&self) -> Result<Value> {
         let folder = self.checkpoint.display();
         serde_json::to_value(self)
@@ -69,22 +70,22 @@ impl Header {
     }
 }
 
-/// On what a trace was written: another machine may round the last bits otherwise.
+/// The machine that wrote a trace: another may round the last bits differently.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Machine {
-    /// What the device calls itself.
+    /// The device's own name.
     pub(super) device_name: String,
-    /// The instructions that the CPU's kernels use, as `EMBER_SIMD` names them.
+    /// The instruction set of the CPU kernels, as `EMBER_SIMD` names it.
     pub(super) simd: String,
 }
 
 impl Machine {
-    /// What rounds its last bits: a GPU itself, or the instructions of the processor.
+    /// What determines rounding: the GPU, or the CPU's instruction set.
     pub(super) fn rounds_by(&self, on_gpu: bool) -> &str {
         if on_gpu { &self.device_name } else { &self.simd }
     }
 
-    /// This one, on a device of this name.
+    /// The current machine, with a device of this name.
     pub(super) fn with(device_name: &str) -> Self {
         Self { device_name: device_name.to_owned(), simd: simd::level().name().to_owned() }
     }
@@ -97,32 +98,32 @@ pub(super) struct HeaderPrompt {
     pub(super) prompt_ids: Vec<u32>,
 }
 
-/// Where the lines go.
+/// Receiver of a trace's lines.
 pub(super) trait TraceSink {
     /// Takes the next line.
     ///
     /// # Errors
-    /// When it cannot be written, or is not what was expected; the run ends.
+    /// When it cannot be written, or differs from the recorded one; the run ends.
     fn line(&mut self, line: Value) -> Result<()>;
 }
 
-/// A new trace on disk.
+/// Writes a new trace file.
 pub(super) struct TraceWriter {
     file: BufWriter<File>,
     path: PathBuf,
 }
 
 impl TraceWriter {
-    /// Begins the file, which must not exist yet: a trace is a record.
+    /// Creates the file. It must not exist: a trace is a record, which is never overwritten.
     ///
     /// # Errors
-    /// When there is a file of that name, or none can be made.
+    /// When the file exists or cannot be created.
     pub(super) fn create(path: &Path) -> Result<Self> {
         let file = create_record(path).context("--trace")?;
         Ok(Self { file: BufWriter::new(file), path: path.to_owned() })
     }
 
-    /// Writes what is still held back.
+    /// Flushes the buffer.
     ///
     /// # Errors
     /// When the disk is full.
@@ -137,27 +138,27 @@ impl TraceSink for TraceWriter {
     }
 }
 
-/// A token's text, where there is a tokenizer.
+/// Function from a token id to its text; `None` without a tokenizer.
 pub(super) type TokenText<'a> = &'a dyn Fn(u32) -> Option<String>;
 
-/// How many candidates of each step a trace tells, where not more are asked for.
+/// Candidates per step in a trace, unless more log-probabilities are requested.
 pub(super) const TRACED_CANDIDATES: usize = 10;
 
-/// The line of one choice: the draw, the chosen token, and what became of the candidates.
+/// The line of one choice: the draw, the chosen token, and each candidate's fate.
 pub(super) fn choice((prompt, sequence): (usize, usize), choice: &ChoiceTrace, text: TokenText) -> Value {
     let mut choice = choice.clone();
     for candidate in &mut choice.candidates {
         candidate.token = text(candidate.id);
     }
     let token = text(choice.id);
-    joined(json!({ "event": "choice", "prompt_index": prompt, "sequence_index": sequence, "token": token }), &choice)
+    merged(json!({ "event": "choice", "prompt_index": prompt, "sequence_index": sequence, "token": token }), &choice)
 }
 
-/// The line of one step of one prompt's beams.
+/// The line of one beam search step of a prompt.
 pub(super) fn beams(prompt: usize, step: &BeamStep, text: TokenText) -> Value {
-    let mut line = joined(json!({ "event": "beams", "prompt_index": prompt }), step);
+    let mut line = merged(json!({ "event": "beams", "prompt_index": prompt }), step);
     if let Some(object) = line.as_object_mut() {
-        object.remove("prompt"); // its place in the batch, which nobody outside knows
+        object.remove("prompt"); // its index in the batch, meaningless to readers
     }
     for beam in line.get_mut("beams").and_then(Value::as_array_mut).into_iter().flatten() {
         for candidate in beam.as_array_mut().into_iter().flatten() {
@@ -166,9 +167,9 @@ pub(super) fn beams(prompt: usize, step: &BeamStep, text: TokenText) -> Value {
         }
     }
     let candidates = line.get_mut("candidates").and_then(Value::as_array_mut);
-    for (candidate, told) in candidates.into_iter().flatten().zip(&step.candidates) {
+    for (candidate, recorded) in candidates.into_iter().flatten().zip(&step.candidates) {
         if let Some(object) = candidate.as_object_mut() {
-            object.insert("text".to_owned(), json!(text(told.token)));
+            object.insert("text".to_owned(), json!(text(recorded.token)));
         }
     }
     line
@@ -187,27 +188,27 @@ pub(super) fn end(answer: &Written) -> Value {
         "score": completion.score,
     });
     match &completion.finding {
-        Some(finding) => joined(line, finding),
+        Some(finding) => merged(line, finding),
         None => line,
     }
 }
 
 /// An object with the keys of `head`, then those of `rest`.
-fn joined(mut head: Value, rest: &impl Serialize) -> Value {
+fn merged(mut head: Value, rest: &impl Serialize) -> Value {
     if let (Some(head), Ok(Value::Object(rest))) = (head.as_object_mut(), serde_json::to_value(rest)) {
         head.extend(rest);
     }
     head
 }
 
-/// A trace that was read back.
+/// A trace read from disk.
 pub struct Trace {
     pub(super) header: Header,
     text: String,
     path: PathBuf,
 }
 
-/// What every line behind the header tells of itself.
+/// The fields of the lines after the header that a replay needs before it starts.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct LineHead {
@@ -215,14 +216,14 @@ pub(super) struct LineHead {
     pub(super) prompt_index: usize,
     pub(super) sequence_index: usize,
     pub(super) step: usize,
-    /// Of an end: the tokens of the text.
+    /// In an `end` line: the tokens of the text.
     pub(super) ids: Vec<u32>,
     pub(super) finish_reason: Option<FinishReason>,
-    /// Of the end of an exact search.
+    /// In the `end` line of an exact search.
     pub(super) exact: Option<ExactHead>,
 }
 
-/// How far an exact search came.
+/// How far an exact search got.
 #[derive(Debug, Deserialize)]
 pub(super) struct ExactHead {
     pub(super) nodes: usize,
@@ -233,10 +234,10 @@ impl Trace {
     /// Reads a whole trace.
     ///
     /// # Errors
-    /// One line that names the file, and the line of it that is wrong.
+    /// One line that names the file and the line in it that is wrong.
     pub fn read(path: &Path) -> Result<Self> {
         let name = path.display();
-        let text = read_whole(path, MOST_BYTES).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+        let text = read_whole(path, MAX_BYTES).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
         let text = text.with_context(|| format!("cannot read the trace {name}"))?;
         let first = text.lines().next();
         let first = first.with_context(|| format!("{name} is empty; give a file that --trace has written"))?;
@@ -244,20 +245,20 @@ impl Trace {
             format!("{name}: line 1 is not the head of a trace; give a file that --trace has written")
         })?;
         let each = header.config.num_return_sequences;
-        let holds = |(prompts, first, count): &BatchNumbers| {
+        let is_valid = |(prompts, first, count): &BatchNumbers| {
             !prompts.is_empty()
                 && prompts.iter().all(|&prompt| prompt < header.prompts.len())
                 && *count > 0
-                && first.checked_add(*count).is_some_and(|behind| behind <= each)
+                && first.checked_add(*count).is_some_and(|end| end <= each)
         };
         ensure!(
-            header.batches.iter().all(holds),
+            header.batches.iter().all(is_valid),
             "{name}: line 1 names prompts or sequences that it does not hold; the file was changed"
         );
         Ok(Self { header, text, path: path.to_owned() })
     }
 
-    /// Refuses a header that asks for what no flags can ask of a model with a vocabulary of this
+    /// Refuses a header that no command line could have produced for a model with this vocabulary
     /// size.
     ///
     /// # Errors
@@ -268,7 +269,7 @@ impl Trace {
             config.check(vocab_size).map_err(|error| Error::msg(wording::decoding::recorded(&error)))?;
             ensure!(config.draft_tokens == 0, "draft_tokens is {}, and a trace follows no drafts", config.draft_tokens);
             for HeaderPrompt { prompt_ids, .. } in prompts {
-                ensure!(!prompt_ids.is_empty(), "a prompt holds no token");
+                ensure!(!prompt_ids.is_empty(), "a prompt is_valid no token");
                 check_ids(prompt_ids, vocab_size)?;
             }
             Ok(())
@@ -276,8 +277,7 @@ impl Trace {
         check().map_err(|error| anyhow!("{}: line 1: {error:#}; the file was changed", self.path.display()))
     }
 
-    /// The lines behind the header, each parsed when its turn comes: a trace is many times larger
-    /// in memory than on disk.
+    /// The lines after the header, parsed lazily: a parsed trace takes many times its size on disk.
     pub fn lines<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T>> {
         let parse = |(number, line): (usize, &str)| {
             let broken = "is not whole; the run that wrote it was cut off, or the file was changed";
