@@ -1,4 +1,4 @@
-//! Events become an answer: one, or a stream of chunks as server-sent events.
+//! Turns events into an answer: a whole one, or a stream of chunks as server-sent events.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,17 +24,17 @@ use super::error::ApiError;
 use super::json::Json;
 use super::writing::{Event, Piece, Timings, Work};
 
-/// A dialect's form of answers.
+/// A dialect's format of answers.
 pub(super) trait AnswerFormat: Send + 'static {
-    /// The one answer to a request that does not stream.
+    /// The answer to a request that does not stream.
     fn full(&mut self, work: &Work, results: Results) -> Value;
 
-    /// What a stream begins with, before anything is written.
+    /// The first chunks of a stream, before anything is generated.
     fn opening(&mut self, _work: &Work) -> Vec<Value> {
         Vec::new()
     }
 
-    /// What a stream says of an event: a chunk, several, or none.
+    /// The chunks of an event: one, several, or none.
     fn chunks(&mut self, work: &Work, event: Event) -> Vec<Value>;
 
     /// Whether `[DONE]` closes a stream, as in OpenAI's API.
@@ -43,48 +43,48 @@ pub(super) trait AnswerFormat: Send + 'static {
     }
 }
 
-/// All that came of a request.
+/// All results of a request.
 #[derive(Default)]
 pub(super) struct Results {
-    /// Of each prompt, where they were measured.
-    pub(super) read: Vec<Vec<ChosenToken>>,
+    /// The scored tokens of each prompt, if they were scored.
+    pub(super) scored: Vec<Vec<ChosenToken>>,
     /// The texts, by choice.
     pub(super) finished: Vec<(usize, Box<Written>)>,
-    /// How tokens were chosen, each of its choice, in the order in which they were.
+    /// Traces of the chosen tokens, each with its choice's number, in order.
     pub(super) steps: Vec<(usize, ChoiceTrace)>,
     pub(super) beams: Vec<BeamStep>,
     pub(super) timings: Timings,
 }
 
 impl Results {
-    /// How the tokens of a choice were chosen.
+    /// The traces of a choice's tokens.
     pub(super) fn steps_of(&self, choice: usize) -> Vec<&ChoiceTrace> {
         self.steps.iter().filter(|(of, _)| *of == choice).map(|(_, step)| step).collect()
     }
 }
 
-/// How long nothing may have happened before a stream begins all the same: what fails sooner has a
-/// status of its own.
-const BEFORE_STATUS: Duration = Duration::from_secs(5);
+/// Time after which a stream begins even without an event; an earlier failure gets its own HTTP
+/// status.
+const STATUS_DELAY: Duration = Duration::from_secs(5);
 
-/// How often a stream without news is kept alive.
-const ALIVE: Duration = Duration::from_secs(15);
+/// Interval of keep-alive messages in an idle stream.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Answers a request with what comes of it.
+/// Answers a request with its results.
 pub(super) async fn respond(mut work: Work, mut format: impl AnswerFormat) -> Result<Response, ApiError> {
     if !work.parsed.stream {
         let results = collect(&mut work.events, &work.parsed.prompts).await?;
-        // It may be long: a thread that may take its time makes it.
-        let full = spawn_blocking(move || Json(format.full(&work, results)).with(work.client())).await;
-        return full.map_err(|_| ApiError::ours("the answer could not be told"));
+        // On a blocking thread, since the answer may be long.
+        let full = spawn_blocking(move || Json(format.full(&work, results)).holding(work.client())).await;
+        return full.map_err(|_| ApiError::internal("the answer could not be told"));
     }
-    let first = match timeout(BEFORE_STATUS, work.events.recv()).await {
+    let first = match timeout(STATUS_DELAY, work.events.recv()).await {
         Ok(Some(Event::Failed(error))) => return Err(error),
         Ok(event) => event,
         Err(_) => None,
     };
     let unsent = format.opening(&work).into();
-    let mut state = Streaming { work, format, unsent, is_complete: false, is_over: false };
+    let mut state = Streaming { work, format, unsent, is_complete: false, is_closed: false };
     if let Some(event) = first {
         state.take(event);
     }
@@ -92,20 +92,20 @@ pub(super) async fn respond(mut work: Work, mut format: impl AnswerFormat) -> Re
         let data = state.next().await?;
         Some((data.map(|data| sse::Event::default().data(data)), state))
     });
-    let stream = Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE));
-    // Without its name some clients take the text for Latin-1.
+    let stream = Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL));
+    // Without the charset some clients assume Latin-1.
     Ok(([(CONTENT_TYPE, "text/event-stream; charset=utf-8")], stream).into_response())
 }
 
-/// A stream in the middle.
+/// State of a stream.
 struct Streaming<T> {
     work: Work,
     format: T,
-    /// Chunks that are to be sent next.
+    /// Chunks to send next.
     unsent: VecDeque<Value>,
-    /// Whether the last event has come.
+    /// Whether the last event has arrived.
     is_complete: bool,
-    is_over: bool,
+    is_closed: bool,
 }
 
 impl<T: AnswerFormat> Streaming<T> {
@@ -114,20 +114,20 @@ impl<T: AnswerFormat> Streaming<T> {
         self.unsent.extend(self.format.chunks(&self.work, event));
     }
 
-    /// What is sent next. An error breaks the connection: an answer that is not complete must not seem
-    /// to be.
+    /// The next message. An error closes the connection, so that an incomplete answer does not seem
+    /// complete.
     async fn next(&mut self) -> Option<io::Result<String>> {
         loop {
             if let Some(data) = self.unsent.pop_front() {
                 return Some(Ok(data.to_string()));
             }
-            if self.is_over {
+            if self.is_closed {
                 return None;
             }
             match self.work.events.recv().await {
                 Some(event) => self.take(event),
                 None => {
-                    self.is_over = true;
+                    self.is_closed = true;
                     if !self.is_complete {
                         return Some(Err(io::Error::other("the request ended without an answer")));
                     }
@@ -138,12 +138,12 @@ impl<T: AnswerFormat> Streaming<T> {
     }
 }
 
-/// Waits until all is written.
+/// Collects all events until the request is done.
 async fn collect(events: &mut Receiver<Event>, prompts: &[Vec<u32>]) -> Result<Results, ApiError> {
-    let mut results = Results { read: vec![Vec::new(); prompts.len()], ..Results::default() };
+    let mut results = Results { scored: vec![Vec::new(); prompts.len()], ..Results::default() };
     loop {
         match events.recv().await {
-            Some(Event::Read { prompt, tokens }) => results.read[prompt] = tokens,
+            Some(Event::Scored { prompt, tokens }) => results.scored[prompt] = tokens,
             Some(Event::Piece(piece)) => {
                 if let Piece { choice, step: Some(step), .. } = *piece {
                     results.steps.push((choice, step));
@@ -157,12 +157,12 @@ async fn collect(events: &mut Receiver<Event>, prompts: &[Vec<u32>]) -> Result<R
                 return Ok(Results { timings, ..results });
             }
             Some(Event::Failed(error)) => return Err(error),
-            None => return Err(ApiError::ours("the request ended without an answer")),
+            None => return Err(ApiError::internal("the request ended without an answer")),
         }
     }
 }
 
-/// The two reasons that OpenAI's API knows.
+/// The finish reason in OpenAI's API, which has two.
 pub(super) fn reason(reason: FinishReason) -> &'static str {
     match reason {
         FinishReason::Eos | FinishReason::Stop => "stop",
@@ -170,7 +170,7 @@ pub(super) fn reason(reason: FinishReason) -> &'static str {
     }
 }
 
-/// A token's text; one that is no text by itself as OpenAI writes its bytes.
+/// A token's text; its bytes in OpenAI's notation if they are not valid UTF-8.
 pub(super) fn token_name(tokenizer: Option<&Tokenizer>, id: u32) -> String {
     String::from_utf8(token_bytes(tokenizer, id)).unwrap_or_else(|error| {
         let hex = error.into_bytes().into_iter().map(|byte| format!("\\x{byte:02x}"));
@@ -178,15 +178,15 @@ pub(super) fn token_name(tokenizer: Option<&Tokenizer>, id: u32) -> String {
     })
 }
 
-/// What a text is worth: its score, and where it must follow a grammar whether it does.
-pub(super) fn add_judgement(choice: &mut Value, written: &Written) {
+/// Adds a text's score, and under a grammar whether the text follows it.
+pub(super) fn add_score(choice: &mut Value, written: &Written) {
     choice["score"] = json!(written.completion.score);
     if let Some(valid) = written.valid {
         choice["valid"] = json!(valid);
     }
 }
 
-/// As OpenAI's API counts tokens.
+/// Token counts in OpenAI's format.
 pub(super) fn usage(timings: &Timings) -> Value {
     let Timings { prompt_tokens, cached_tokens, written_tokens, .. } = *timings;
     json!({
@@ -197,17 +197,17 @@ pub(super) fn usage(timings: &Timings) -> Value {
     })
 }
 
-/// As llama.cpp's server tells how far prompts are read; with what it took.
-pub(super) fn add_progress(told: &mut Value, progress: Progress, seconds: f64) {
+/// Adds the progress of prompt processing in llama.cpp's format, with timings.
+pub(super) fn add_progress(chunk: &mut Value, progress: Progress, seconds: f64) {
     let Progress { total, cached, read } = progress;
     let took = Timings { prompt_tokens: read, cached_tokens: cached, prompt_s: seconds, ..Timings::default() };
-    told["prompt_progress"] =
+    chunk["prompt_progress"] =
         json!({ "total": total, "cache": cached, "processed": read, "time_ms": (1e3 * seconds) as u64 });
-    told["timings"] = timings(&took);
-    told["timings"]["prompt_n"] = json!(read - cached);
+    chunk["timings"] = timings(&took);
+    chunk["timings"]["prompt_n"] = json!(read - cached);
 }
 
-/// As llama.cpp's server tells of time.
+/// Timings in llama.cpp's format.
 pub(super) fn timings(timings: &Timings) -> Value {
     let Timings { prompt_tokens, cached_tokens, written_tokens, prompt_s, writing_s } = *timings;
     let read = prompt_tokens.saturating_sub(cached_tokens).max(1);
@@ -227,5 +227,5 @@ pub(super) fn timings(timings: &Timings) -> Value {
     })
 }
 
-/// What the program's answers name as their maker.
+/// The program's `system_fingerprint` in answers.
 pub(super) const FINGERPRINT: &str = concat!("b-ember-", env!("CARGO_PKG_VERSION"));

@@ -1,4 +1,4 @@
-//! The body of a request: a JSON object, of bounded size, depth and time.
+//! The body of a request: a JSON object of bounded size and depth, received within a time limit.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use tokio::time::timeout;
 
 use super::error::ApiError;
 
-/// What a body may be long, in bytes: far more than any context holds.
-pub(super) const MOST_BODY: usize = 1 << 20;
+/// Largest body in bytes: far more than any context holds.
+pub(super) const MAX_BODY_BYTES: usize = 1 << 20;
 
-/// How long it may take to come.
-const MOST_TIME: Duration = Duration::from_secs(30);
+/// Timeout for receiving a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Deepest that lists and objects may lie in one another: a JSON schema needs some.
-const DEEPEST: usize = 64;
+/// Deepest nesting of lists and objects: JSON schemas need some.
+const MAX_DEPTH: usize = 64;
 
-/// KiB of bodies that are held at once, of all requests: as they come, and as what was understood of
-/// them, which takes some thirty times as much.
-static ROOM: Semaphore = Semaphore::const_new(64 << 10);
+/// KiB of bodies that all requests may hold at once, while received and while parsed; the parsed
+/// form takes some thirty times as much memory.
+static BODY_MEMORY: Semaphore = Semaphore::const_new(64 << 10);
 
-/// KiB of a body beyond which it takes long to make its texts tokens.
-const LONG: usize = 64;
+/// Size of a body in KiB above which encoding its texts takes long.
+const LONG_KIB: usize = 64;
 
-/// A body, and the room that it takes.
+/// A parsed body, and the permits for its memory.
 pub(super) struct Object {
     object: Map<String, Value>,
     room: Vec<SemaphorePermit<'static>>,
 }
 
 impl Object {
-    /// Whether so much was sent that to understand it takes long.
+    /// Whether the body is so large that parsing it takes long.
     pub(super) fn is_long(&self) -> bool {
-        self.kib() > LONG
+        self.kib() > LONG_KIB
     }
 
     fn kib(&self) -> usize {
@@ -54,7 +54,7 @@ impl Deref for Object {
 }
 
 impl From<Map<String, Value>> for Object {
-    /// One that nobody sent.
+    /// A body made by the server itself.
     fn from(object: Map<String, Value>) -> Self {
         Self { object, room: Vec::new() }
     }
@@ -64,14 +64,14 @@ impl<S: Sync> FromRequest<S> for Object {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let read = timeout(MOST_TIME, read(request.into_body())).await;
-        let (bytes, room) = read.map_err(|_| ApiError::slow(MOST_TIME))??;
+        let read = timeout(BODY_TIMEOUT, read(request.into_body())).await;
+        let (bytes, room) = read.map_err(|_| ApiError::timeout(BODY_TIMEOUT))??;
         match serde_json::from_slice(&bytes) {
-            Ok(Value::Object(_)) if depth(&bytes) > DEEPEST => {
-                Err(ApiError::invalid(format!("the body has lists and objects in one another deeper than {DEEPEST}")))
+            Ok(Value::Object(_)) if depth(&bytes) > MAX_DEPTH => {
+                Err(ApiError::invalid(format!("the body has lists and objects in one another deeper than {MAX_DEPTH}")))
             }
             Ok(Value::Object(mut object)) => {
-                object.retain(|_, value| !value.is_null()); // clients send what is not set as null
+                object.retain(|_, value| !value.is_null()); // clients send unset parameters as null
                 Ok(Self { object, room })
             }
             Ok(_) => Err(ApiError::invalid("the body is JSON, but not an object")),
@@ -80,27 +80,27 @@ impl<S: Sync> FromRequest<S> for Object {
     }
 }
 
-/// The bytes of a body, and the room that they have.
+/// Receives the bytes of a body, and takes permits for their memory.
 async fn read(body: Body) -> Result<(Vec<u8>, Vec<SemaphorePermit<'static>>), ApiError> {
     let (mut bytes, mut room) = (Vec::new(), Vec::new());
     let mut stream = body.into_data_stream();
     while let Some(piece) = stream.next().await {
         let piece = piece.map_err(|error| ApiError::invalid(format!("the body broke off: {error}")))?;
-        if bytes.len() + piece.len() > MOST_BODY {
-            return Err(ApiError::too_large(MOST_BODY));
+        if bytes.len() + piece.len() > MAX_BODY_BYTES {
+            return Err(ApiError::too_large(MAX_BODY_BYTES));
         }
         let before = bytes.len().div_ceil(1 << 10);
         bytes.extend_from_slice(&piece);
-        // By what it is in all: who sends it byte by byte takes no more room than others.
+        // By total size: a body sent byte by byte takes no more permits than others.
         let more = bytes.len().div_ceil(1 << 10) - before;
         if more > 0 {
-            room.push(ROOM.try_acquire_many(more as u32).map_err(|_| ApiError::busy())?);
+            room.push(BODY_MEMORY.try_acquire_many(more as u32).map_err(|_| ApiError::busy())?);
         }
     }
     Ok((bytes, room))
 }
 
-/// How deep the brackets of a JSON text lie in one another.
+/// The deepest nesting of brackets in a JSON text.
 fn depth(json: &[u8]) -> usize {
     let (mut deepest, mut now, mut in_string, mut is_escaped) = (0usize, 0usize, false, false);
     for byte in json {

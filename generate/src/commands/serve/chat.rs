@@ -1,5 +1,5 @@
-//! `POST /v1/chat/completions`, where the checkpoint has a chat template; and what that template
-//! makes of messages.
+//! `POST /v1/chat/completions`, for checkpoints with a chat template; and the rendering of messages
+//! by that template.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use ember_decoding::constraint::Grammar;
 use ember_decoding::stream::{token_bytes, token_text};
 use serde_json::{Map, Value, json};
 
-use super::answer::{AnswerFormat, FINGERPRINT, Results, add_judgement, add_progress, reason, timings, usage};
+use super::answer::{AnswerFormat, FINGERPRINT, Results, add_progress, add_score, reason, timings, usage};
 use super::body::Object;
 use super::error::ApiError;
-use super::fields::{GRAMMAR, draw_unless_told, includes_usage, settle_length};
+use super::fields::{GRAMMAR, includes_usage, sample_by_default, settle_length};
 use super::handler::{with_model, write};
 use super::json::Json;
 use super::models::{Model, now};
 use super::parsed_request::ParsedRequest;
-use super::request::{Dialect, Only, Parameter, Parameters, list};
+use super::request::{Dialect, Fixed, Parameter, Parameters, list};
 use super::server::Server;
 use super::special::unmarked;
 use super::template::Template;
@@ -28,8 +28,8 @@ use super::writing::{Event, Piece, Timings, Work};
 
 pub(super) const MESSAGES: Parameter = ("messages", "array: objects with role and content");
 
-/// What a template makes more of than messages.
-pub(super) const OF_TEMPLATES: [Parameter; 4] = [
+/// Parameters that a template reads besides the messages.
+pub(super) const TEMPLATE_PARAMETERS: [Parameter; 4] = [
     ("tools", "array: tools, as the template tells of them"),
     ("chat_template_kwargs", "object: more that the template reads"),
     ("add_generation_prompt", "boolean: whether the beginning of an answer stands last"),
@@ -46,10 +46,10 @@ pub(super) const DIALECT: Dialect = Dialect {
         GRAMMAR,
         ("stream_options", "object: include_usage"),
         ("verbose", "boolean: tell the text that the conversation became"),
-        OF_TEMPLATES[0],
-        OF_TEMPLATES[1],
-        OF_TEMPLATES[2],
-        OF_TEMPLATES[3],
+        TEMPLATE_PARAMETERS[0],
+        TEMPLATE_PARAMETERS[1],
+        TEMPLATE_PARAMETERS[2],
+        TEMPLATE_PARAMETERS[3],
     ],
     knobs: &[
         ("max_completion_tokens", "max_new_tokens"),
@@ -73,19 +73,19 @@ pub(super) const DIALECT: Dialect = Dialect {
         "user",
         "verbosity",
     ],
-    only: &[
-        Only { name: "modalities", is_so: |value, _| *value == json!(["text"]), kind: "[\"text\"]" },
-        Only {
+    fixed: &[
+        Fixed { name: "modalities", accepts: |value, _| *value == json!(["text"]), kind: "[\"text\"]" },
+        Fixed {
             name: "tool_choice",
-            is_so: |value, _| value == "auto" || value == "none",
+            accepts: |value, _| value == "auto" || value == "none",
             kind: "auto or none: what is written is not read as calls of tools",
         },
     ],
     by_folder: true,
 };
 
-/// Most tokens to tell beside each, as in OpenAI's API.
-const MOST_LOGPROBS: usize = 20;
+/// Largest `top_logprobs`, as in OpenAI's API.
+const MAX_LOGPROBS: usize = 20;
 
 pub(super) async fn chat_completions(State(server): State<Arc<Server>>, body: Object) -> Result<Response, ApiError> {
     write(server, body, read).await
@@ -112,20 +112,21 @@ pub(super) async fn input_tokens(State(server): State<Arc<Server>>, body: Object
 fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(ParsedRequest, Chat), ApiError> {
     let parameters = Parameters::new(body, model, &DIALECT)?;
     let mut knobs = parameters.knobs()?;
-    let writes = settle_length(&mut knobs, model, model.engine.config().context_length);
-    draw_unless_told(&mut knobs, model);
-    let config = parameters.config(knobs, server.any_seed())?;
+    let generates = settle_length(&mut knobs, model, model.engine.config().context_length);
+    sample_by_default(&mut knobs, model);
+    let config = parameters.config(knobs, server.default_seed())?;
     let logprobs = match (parameters.is_on("logprobs")?, parameters.count("top_logprobs")?) {
         (false, None) => None,
         (false, Some(_)) => return Err(ApiError::param("top_logprobs", "top_logprobs needs logprobs: true")),
         (true, top) => Some(top.unwrap_or(0)),
     };
-    if logprobs.is_some_and(|top| top > MOST_LOGPROBS) {
-        return Err(ApiError::param("top_logprobs", format!("top_logprobs can be {MOST_LOGPROBS} at most")));
+    if logprobs.is_some_and(|top| top > MAX_LOGPROBS) {
+        return Err(ApiError::param("top_logprobs", format!("top_logprobs can be {MAX_LOGPROBS} at most")));
     }
     let (text, ids) = prompt(&parameters, model)?;
     let grammar = grammar(&parameters)?;
-    let parsed = ParsedRequest { writes, ..parameters.parsed("messages", vec![ids], config, logprobs, grammar)? };
+    let parsed =
+        ParsedRequest { generates, ..parameters.parsed_request("messages", vec![ids], config, logprobs, grammar)? };
     let format = Chat {
         created: now(),
         includes_usage: includes_usage(&parameters)?,
@@ -134,7 +135,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
     Ok((parsed, format))
 }
 
-/// The grammar that the answer must follow: `response_format`, or a grammar by itself.
+/// The grammar that the answer must follow: `response_format`, or one of the grammar parameters.
 fn grammar(parameters: &Parameters) -> Result<Option<Grammar>, ApiError> {
     let other = parameters.grammar(Some("grammar"))?;
     let Some(format) = parameters.get("response_format") else { return Ok(other) };
@@ -142,10 +143,10 @@ fn grammar(parameters: &Parameters) -> Result<Option<Grammar>, ApiError> {
         Some("text") => return Ok(other),
         Some("json_object") => format.get("schema").cloned().unwrap_or_else(|| json!({ "type": "object" })),
         Some("json_schema") => format["json_schema"].get("schema").cloned().unwrap_or(Value::Null),
-        _ => return Err(ApiError::wrong("response_format", "of the type text, json_object or json_schema")),
+        _ => return Err(ApiError::wrong_type("response_format", "of the type text, json_object or json_schema")),
     };
     if !(schema.is_object() || schema.is_boolean()) {
-        return Err(ApiError::wrong("response_format", "a JSON schema: an object"));
+        return Err(ApiError::wrong_type("response_format", "a JSON schema: an object"));
     }
     if let Some(other) = other {
         let message = format!("only one of response_format and {} can hold a text", other.source());
@@ -176,38 +177,38 @@ fn template(model: &Model) -> Result<(&Template, &Tokenizer), ApiError> {
     }
 }
 
-/// The text that the model goes on with: all messages, and the beginning of an answer. An answer
-/// that stands last already is gone on with.
+/// The text that the model continues: all messages, and the beginning of an answer. If the last
+/// message is an answer, it is continued.
 fn conversation(parameters: &Parameters, model: &Model) -> Result<String, ApiError> {
     let (template, _) = template(model)?;
-    let wrong = || ApiError::wrong("messages", "a list of objects, each with a role and a text as its content");
+    let wrong = || ApiError::wrong_type("messages", "a list of objects, each with a role and a text as its content");
     let messages = parameters.get("messages").and_then(|messages| list(messages, message));
     let mut messages = messages.filter(|messages| !messages.is_empty()).ok_or_else(wrong)?;
     let continues = parameters.flag("continue_final_message")?;
     let adds = parameters.flag("add_generation_prompt")?;
-    let begun = take_begun(&mut messages, continues, adds)?;
+    let partial = take_partial_answer(&mut messages, continues, adds)?;
     let empty = Map::new();
-    let more = match parameters.get("chat_template_kwargs") {
+    let kwargs = match parameters.get("chat_template_kwargs") {
         None => &empty,
-        Some(Value::Object(more)) => more,
-        Some(_) => return Err(ApiError::wrong("chat_template_kwargs", "an object")),
+        Some(Value::Object(kwargs)) => kwargs,
+        Some(_) => return Err(ApiError::wrong_type("chat_template_kwargs", "an object")),
     };
     let tools = match parameters.get("tools") {
         Some(Value::Array(tools)) if tools.is_empty() => None,
-        Some(tools) if !tools.is_array() => return Err(ApiError::wrong("tools", "a list")),
+        Some(tools) if !tools.is_array() => return Err(ApiError::wrong_type("tools", "a list")),
         tools => tools,
     };
-    let adds_prompt = begun.is_some() || adds.unwrap_or(true);
-    let mut text = template.render(&messages, tools, adds_prompt, more)?;
-    if let Some(begun) = begun {
-        text += &template.names.mark(begun.get("content").and_then(Value::as_str).unwrap_or_default());
+    let adds_prompt = partial.is_some() || adds.unwrap_or(true);
+    let mut text = template.render(&messages, tools, adds_prompt, kwargs)?;
+    if let Some(partial) = partial {
+        text += &template.names.mark(partial.get("content").and_then(Value::as_str).unwrap_or_default());
     }
     Ok(text)
 }
 
-/// Takes the answer that stands last off the messages, if it is to be gone on with: where nobody says
-/// whether the last message is to be (`continues`), an answer is.
-fn take_begun(
+/// Removes the last message and returns it, if it is an answer to be continued. Without
+/// `continues`, an answer in last position is continued.
+fn take_partial_answer(
     messages: &mut Vec<Map<String, Value>>,
     continues: Option<bool>,
     adds_prompt: Option<bool>,
@@ -222,14 +223,15 @@ fn take_begun(
         let message = "continue_final_message goes on with an answer, and none stands last";
         return Err(ApiError::param("continue_final_message", message));
     }
-    let begun = if is_last && continues != Some(false) { messages.pop() } else { None };
-    if begun.is_some() && messages.last().is_some_and(is_answer) {
+    let partial = if is_last && continues != Some(false) { messages.pop() } else { None };
+    if partial.is_some() && messages.last().is_some_and(is_answer) {
         return Err(ApiError::param("messages", "two answers stand last; only one can be gone on with"));
     }
-    Ok(begun)
+    Ok(partial)
 }
 
-/// A message with its content as one text; an answer, such as one that calls tools, may have none.
+/// Parses a message, with its content joined to one text; an answer, such as a tool call, may have
+/// none.
 fn message(value: &Value) -> Option<Map<String, Value>> {
     let mut message = value.as_object()?.clone();
     message.get("role")?.as_str()?;
@@ -246,10 +248,10 @@ fn message(value: &Value) -> Option<Map<String, Value>> {
 
 /// OpenAI's answers to a conversation.
 struct Chat {
-    /// When it was asked.
+    /// Time of the request.
     created: u64,
     includes_usage: bool,
-    /// The text that the conversation became, where that is asked.
+    /// The rendered text, if requested.
     verbose: Option<String>,
 }
 
@@ -259,12 +261,12 @@ impl AnswerFormat for Chat {
             let message = json!({ "role": "assistant", "content": text });
             json!({ "index": index, "message": message, "logprobs": logprobs, "finish_reason": reason })
         };
-        let nothing = nothing_written(work).map(|index| choice(index, "", None, "length"));
+        let nothing = empty_choices(work).map(|index| choice(index, "", None, "length"));
         let texts = results.finished.iter().map(|(index, written)| {
             let completion = &written.completion;
             let logprobs = logprobs(work, &completion.tokens);
             let mut choice = choice(*index, &written.text, logprobs, reason(completion.finish_reason));
-            add_judgement(&mut choice, written);
+            add_score(&mut choice, written);
             choice
         });
         let choices = nothing.chain(texts).collect();
@@ -290,25 +292,25 @@ impl AnswerFormat for Chat {
             }
             Event::Finished { choice, written } => {
                 let completion = &written.completion;
-                let mut told = Vec::new();
+                let mut chunks = Vec::new();
                 if work.parsed.config.strategy.ranks_texts() {
                     let delta = json!({ "content": written.text });
-                    told.push(self.chunk(work, choice, &delta, logprobs(work, &completion.tokens), None));
+                    chunks.push(self.chunk(work, choice, &delta, logprobs(work, &completion.tokens), None));
                 }
                 let mut last = self.chunk(work, choice, &json!({}), None, Some(reason(completion.finish_reason)));
-                add_judgement(&mut last["choices"][0], &written);
-                told.push(last);
-                told
+                add_score(&mut last["choices"][0], &written);
+                chunks.push(last);
+                chunks
             }
             Event::Done(timings) => {
                 let end = |index| self.chunk(work, index, &json!({}), None, Some("length"));
-                let mut told: Vec<Value> = nothing_written(work).map(end).collect();
+                let mut chunks: Vec<Value> = empty_choices(work).map(end).collect();
                 if self.includes_usage {
                     let mut answer = self.answer(work, "chat.completion.chunk", Vec::new());
                     self.add_usage(&mut answer, &timings);
-                    told.push(answer);
+                    chunks.push(answer);
                 }
-                told
+                chunks
             }
             Event::Progress { progress, seconds } => {
                 let mut answer = self.answer(work, "chat.completion.chunk", Vec::new());
@@ -316,7 +318,7 @@ impl AnswerFormat for Chat {
                 vec![answer]
             }
             Event::Failed(error) => vec![error.body()],
-            Event::Read { .. } | Event::Beams(_) => Vec::new(),
+            Event::Scored { .. } | Event::Beams(_) => Vec::new(),
         }
     }
 }
@@ -333,7 +335,7 @@ impl Chat {
             "model": work.model.name, "system_fingerprint": FINGERPRINT, "choices": choices,
         });
         if self.includes_usage {
-            answer["usage"] = Value::Null; // it comes last
+            answer["usage"] = Value::Null; // the usage comes in the last chunk
         }
         answer
     }
@@ -343,22 +345,22 @@ impl Chat {
     }
 }
 
-/// The answers in which nothing was to be said: all or none.
-fn nothing_written(work: &Work) -> Range<usize> {
-    0..if work.parsed.writes { 0 } else { work.parsed.config.num_return_sequences }
+/// The choices of a request that generates nothing: all or none.
+fn empty_choices(work: &Work) -> Range<usize> {
+    0..if work.parsed.generates { 0 } else { work.parsed.config.num_return_sequences }
 }
 
-/// What the model thought of tokens, where that is asked.
+/// The tokens' log-probabilities, if requested.
 fn logprobs(work: &Work, tokens: &[ChosenToken]) -> Option<Value> {
     work.parsed.logprobs?;
     let tokenizer = work.model.tokenizer.as_ref();
     let one = |id: u32, logprob: f32| json!({ "token": token_text(tokenizer, id), "bytes": token_bytes(tokenizer, id), "logprob": logprob });
-    let told = tokens.iter().map(|token| {
-        let mut told = one(token.id, token.logprob);
-        told["top_logprobs"] = token.top.iter().map(|(id, logprob)| one(*id, *logprob)).collect();
-        told
+    let entries = tokens.iter().map(|token| {
+        let mut entry = one(token.id, token.logprob);
+        entry["top_logprobs"] = token.top.iter().map(|(id, logprob)| one(*id, *logprob)).collect();
+        entry
     });
-    Some(json!({ "content": told.collect::<Vec<_>>() }))
+    Some(json!({ "content": entries.collect::<Vec<_>>() }))
 }
 
 #[cfg(test)]

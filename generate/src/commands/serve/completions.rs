@@ -1,4 +1,4 @@
-//! `POST /v1/completions`, as OpenAI's clients know it.
+//! `POST /v1/completions`, OpenAI's API for text completion.
 
 use std::iter::once;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use ember_model::folder::weights_checksum;
 use serde_json::{Map, Value, json};
 
 use super::super::trace_file::{self, Header, HeaderPrompt, Machine, TRACED_CANDIDATES};
-use super::answer::{AnswerFormat, FINGERPRINT, Results, add_judgement, add_progress, reason, token_name, usage};
+use super::answer::{AnswerFormat, FINGERPRINT, Results, add_progress, add_score, reason, token_name, usage};
 use super::body::Object;
 use super::error::ApiError;
-use super::fields::{PROMPT, draw_unless_told, includes_usage, settle_length};
+use super::fields::{PROMPT, includes_usage, sample_by_default, settle_length};
 use super::handler::write;
 use super::ids::{ids_of, text_ids};
 use super::models::{Model, now};
@@ -51,11 +51,11 @@ pub(super) const DIALECT: Dialect = Dialect {
         "store",
         "user",
     ],
-    only: &[],
+    fixed: &[],
     by_folder: true,
 };
 
-/// New tokens where neither the request nor the folder says how many, as in OpenAI's API.
+/// Default number of new tokens, as in OpenAI's API.
 const MAX_TOKENS: usize = 16;
 
 pub(super) async fn completions(State(server): State<Arc<Server>>, body: Object) -> Result<Response, ApiError> {
@@ -65,8 +65,8 @@ pub(super) async fn completions(State(server): State<Arc<Server>>, body: Object)
 fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(ParsedRequest, Completion), ApiError> {
     let parameters = Parameters::new(body, model, &DIALECT)?;
     let mut knobs = parameters.knobs()?;
-    let writes = settle_length(&mut knobs, model, MAX_TOKENS);
-    draw_unless_told(&mut knobs, model);
+    let generates = settle_length(&mut knobs, model, MAX_TOKENS);
+    sample_by_default(&mut knobs, model);
     if parameters.get("suffix").is_some_and(|suffix| suffix != "") {
         let message = "suffix is not supported: this model writes on, it does not fill in";
         return Err(ApiError::param("suffix", message));
@@ -76,7 +76,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
         let message = "best_of other than n is not supported; num_beams finds the most probable texts";
         return Err(ApiError::param("best_of", message));
     }
-    let config = parameters.config(knobs, server.any_seed())?;
+    let config = parameters.config(knobs, server.default_seed())?;
     let logprobs = match parameters.get("logprobs") {
         None | Some(Value::Bool(false)) => None,
         Some(Value::Bool(true)) => Some(1),
@@ -86,36 +86,36 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
     let prompts = sent.iter().map(|prompt| prompt.ids.clone()).collect();
     let echo = parameters.is_on("echo")?;
     let parsed = ParsedRequest {
-        measures: echo && logprobs.is_some(),
-        writes,
-        ..parameters.parsed("prompt", prompts, config, logprobs, parameters.grammar(None)?)?
+        scores_prompts: echo && logprobs.is_some(),
+        generates,
+        ..parameters.parsed_request("prompt", prompts, config, logprobs, parameters.grammar(None)?)?
     };
-    let mut parsed = parsed.repeating(if echo { sent.iter().map(|prompt| prompt.text.len()).sum() } else { 0 })?;
+    let mut parsed = parsed.check_repeated(if echo { sent.iter().map(|prompt| prompt.text.len()).sum() } else { 0 })?;
     let replay = parameters.is_on("replay")?.then(|| header(server, model, &parameters, &parsed)).transpose()?;
     if replay.is_some() {
         let candidates = TRACED_CANDIDATES.max(parsed.config.logprobs);
-        parsed = parsed.traced("replay", candidates)?;
+        parsed = parsed.with_trace("replay", candidates)?;
     }
     let format = Completion {
         replay,
         created: now(),
-        echoed: sent.into_iter().filter(|_| echo).map(|Prompt { text, before, .. }| (text, before)).collect(),
+        echoed: sent.into_iter().filter(|_| echo).map(|prompt| (prompt.text, prompt.prefix_tokens)).collect(),
         includes_usage: includes_usage(&parameters)?,
         token_ids: parameters.is_on("return_token_ids")?,
-        measured: vec![Measured::default(); parsed.prompts.len() * parsed.config.num_return_sequences],
+        offsets: vec![TextOffset::default(); parsed.prompts.len() * parsed.config.num_return_sequences],
     };
     Ok((parsed, format))
 }
 
-/// What a trace begins with: all that it takes to do the same again.
+/// The header of a trace: everything needed to repeat the run.
 fn header(server: &Server, model: &Model, parameters: &Parameters, parsed: &ParsedRequest) -> Result<Value, ApiError> {
-    if parsed.stream || !parsed.writes {
+    if parsed.stream || !parsed.generates {
         return Err(ApiError::param(
             "replay",
             "a trace is told with one whole answer; leave stream out, and write something",
         ));
     }
-    let weights = weights_checksum(&model.folder).map_err(|error| ApiError::ours(error.to_string()))?;
+    let weights = weights_checksum(&model.folder).map_err(|error| ApiError::internal(error.to_string()))?;
     let prompt = |ids: &Vec<u32>| HeaderPrompt { prompt: None, prompt_ids: ids.clone() };
     let header = Header {
         event: "run".to_owned(),
@@ -137,28 +137,28 @@ fn header(server: &Server, model: &Model, parameters: &Parameters, parsed: &Pars
 /// A prompt, as ids and as it was sent.
 struct Prompt {
     ids: Vec<u32>,
-    /// Told again with `echo`: a text as it was sent, ids as text.
+    /// Returned with `echo`: a text as it was sent, or ids decoded to text.
     text: String,
-    /// Tokens before it that are not in the text.
-    before: usize,
+    /// Tokens that the tokenizer put before the text.
+    prefix_tokens: usize,
 }
 
-/// A string, ids, or a list of either.
+/// Parses the prompts: a string, ids, or a list of either.
 fn prompts(model: &Model, prompt: Option<&Value>, special: SpecialTokens) -> Result<Vec<Prompt>, ApiError> {
     let kinds =
-        || ApiError::wrong("prompt", "a string, a list of strings, a list of token ids, or a list of such lists");
+        || ApiError::wrong_type("prompt", "a string, a list of strings, a list of token ids, or a list of such lists");
     let one = |value: &Value| match value {
         Value::String(text) => {
             let ids = text_ids(model, "prompt", text, special)?;
-            let before = model.tokenizer.as_ref().map_or(0, |tokenizer| tokenizer.before(text, special).len());
-            Ok(Prompt { ids, text: text.clone(), before })
+            let prefix = model.tokenizer.as_ref().map_or(0, |tokenizer| tokenizer.before(text, special).len());
+            Ok(Prompt { ids, text: text.clone(), prefix_tokens: prefix })
         }
         Value::Array(_) => {
             let ids = ids_of(value).ok_or_else(kinds)?;
             let known = ids.iter().all(|id| (*id as usize) < model.engine.config().vocab_size);
             let text =
                 model.tokenizer.as_ref().filter(|_| known).and_then(|tokenizer| tokenizer.decode_text(&ids).ok());
-            Ok(Prompt { text: text.unwrap_or_default(), ids, before: 0 })
+            Ok(Prompt { text: text.unwrap_or_default(), ids, prefix_tokens: 0 })
         }
         _ => Err(kinds()),
     };
@@ -171,43 +171,42 @@ fn prompts(model: &Model, prompt: Option<&Value>, special: SpecialTokens) -> Res
 
 /// OpenAI's answers to requests for completions.
 struct Completion {
-    /// When it was asked.
+    /// Time of the request.
     created: u64,
-    /// The prompts, where they are told again before what follows them, and how many of their
-    /// tokens stand before the text.
+    /// With `echo`: the prompts' texts, and how many tokens the tokenizer put before each.
     echoed: Vec<(String, usize)>,
     includes_usage: bool,
     token_ids: bool,
-    /// The head of a trace, where one is asked for.
+    /// The header of the trace, if one is requested.
     replay: Option<Value>,
-    /// Of each choice, as far as its tokens were told with their probabilities.
-    measured: Vec<Measured>,
+    /// Text offsets of each choice's tokens.
+    offsets: Vec<TextOffset>,
 }
 
-/// Tokens as text, to know at which of its characters each begins.
+/// Tracks at which character of a text each token begins.
 #[derive(Clone, Default)]
-struct Measured {
+struct TextOffset {
     tokens: usize,
     characters: usize,
-    /// Bytes that may be the beginning of a character.
-    begun: Vec<u8>,
+    /// Bytes that may be the start of an incomplete character.
+    incomplete: Vec<u8>,
 }
 
-impl Measured {
-    /// At which character the next bytes begin; where a character that is begun goes on with them, at that.
-    fn offset(&mut self, bytes: &[u8]) -> usize {
-        let whole = [self.begun.as_slice(), bytes].concat();
+impl TextOffset {
+    /// The character at which the next bytes begin, or the incomplete one that they continue.
+    fn advance(&mut self, bytes: &[u8]) -> usize {
+        let whole = [self.incomplete.as_slice(), bytes].concat();
         let mut chunks = whole.utf8_chunks().peekable();
-        // What is begun and does not go on is a character of its own, U+FFFD.
+        // An incomplete character that is not continued counts as one character, U+FFFD.
         let breaks_off = !bytes.is_empty()
-            && chunks.peek().is_some_and(|chunk| chunk.valid().is_empty() && chunk.invalid() == self.begun);
+            && chunks.peek().is_some_and(|chunk| chunk.valid().is_empty() && chunk.invalid() == self.incomplete);
         let offset = self.characters + usize::from(breaks_off);
-        self.begun.clear();
+        self.incomplete.clear();
         while let Some(chunk) = chunks.next() {
             self.characters += chunk.valid().chars().count();
             let may_go_on = std::str::from_utf8(chunk.invalid()).is_err_and(|error| error.error_len().is_none());
             if may_go_on && chunks.peek().is_none() {
-                self.begun = chunk.invalid().to_vec();
+                self.incomplete = chunk.invalid().to_vec();
             } else {
                 self.characters += usize::from(!chunk.invalid().is_empty());
             }
@@ -216,9 +215,9 @@ impl Measured {
     }
 }
 
-/// A stretch of a choice.
+/// A segment of a choice.
 #[derive(Default)]
-struct Stretch<'a> {
+struct Segment<'a> {
     text: &'a str,
     tokens: Vec<&'a ChosenToken>,
     steps: Vec<&'a ChoiceTrace>,
@@ -227,11 +226,11 @@ struct Stretch<'a> {
 
 impl AnswerFormat for Completion {
     fn full(&mut self, work: &Work, results: Results) -> Value {
-        let choices: Vec<Value> = if work.parsed.writes {
+        let choices: Vec<Value> = if work.parsed.generates {
             let finished = results.finished.iter();
             finished.map(|(choice, written)| self.finished(work, *choice, written, &results)).collect()
         } else {
-            (0..self.measured.len()).map(|choice| self.unwritten(work, choice, &results)).collect()
+            (0..self.offsets.len()).map(|choice| self.empty(work, choice, &results)).collect()
         };
         let mut answer = self.answer(work, choices, Some(usage(&results.timings)));
         if !results.beams.is_empty() {
@@ -244,23 +243,23 @@ impl AnswerFormat for Completion {
     }
 
     fn opening(&mut self, work: &Work) -> Vec<Value> {
-        if self.echoed.is_empty() || work.parsed.measures {
+        if self.echoed.is_empty() || work.parsed.scores_prompts {
             return Vec::new();
         }
-        (0..self.measured.len()).map(|choice| self.echo_chunk(work, choice, Vec::new())).collect()
+        (0..self.offsets.len()).map(|choice| self.echo_chunk(work, choice, Vec::new())).collect()
     }
 
     fn chunks(&mut self, work: &Work, event: Event) -> Vec<Value> {
         let each = work.parsed.config.num_return_sequences;
         match event {
-            Event::Read { prompt, tokens } => (prompt * each..(prompt + 1) * each)
+            Event::Scored { prompt, tokens } => (prompt * each..(prompt + 1) * each)
                 .map(|choice| self.echo_chunk(work, choice, tokens.iter().collect()))
                 .collect(),
             Event::Piece(piece) => {
                 let Piece { choice, text, token, step } = *piece;
-                let stretch =
-                    Stretch { text: &text, tokens: token.iter().collect(), steps: step.iter().collect(), reason: None };
-                let choice = self.choice(work, choice, &stretch);
+                let segment =
+                    Segment { text: &text, tokens: token.iter().collect(), steps: step.iter().collect(), reason: None };
+                let choice = self.choice(work, choice, &segment);
                 vec![self.answer(work, vec![choice], None)]
             }
             Event::Progress { progress, seconds } => {
@@ -276,26 +275,26 @@ impl AnswerFormat for Completion {
             Event::Finished { choice, written } => {
                 let completion = &written.completion;
                 let reason = Some(reason(completion.finish_reason));
-                let mut stretch = Stretch { reason, ..Stretch::default() };
+                let mut segment = Segment { reason, ..Segment::default() };
                 if work.parsed.config.strategy.ranks_texts() {
-                    (stretch.text, stretch.tokens) = (&written.text, completion.tokens.iter().collect());
+                    (segment.text, segment.tokens) = (&written.text, completion.tokens.iter().collect());
                 }
-                let mut choice = self.choice(work, choice, &stretch);
-                add_judgement(&mut choice, &written);
+                let mut choice = self.choice(work, choice, &segment);
+                add_score(&mut choice, &written);
                 vec![self.answer(work, vec![choice], None)]
             }
             Event::Done(timings) => {
-                let ends = if work.parsed.writes { 0 } else { self.measured.len() };
+                let ends = if work.parsed.generates { 0 } else { self.offsets.len() };
                 let end = |choice| {
-                    let stretch = Stretch { reason: Some("length"), ..Stretch::default() };
-                    let choice = self.choice(work, choice, &stretch);
+                    let segment = Segment { reason: Some("length"), ..Segment::default() };
+                    let choice = self.choice(work, choice, &segment);
                     self.answer(work, vec![choice], None)
                 };
-                let mut told: Vec<Value> = (0..ends).map(end).collect();
+                let mut chunks: Vec<Value> = (0..ends).map(end).collect();
                 if self.includes_usage {
-                    told.push(self.answer(work, Vec::new(), Some(usage(&timings))));
+                    chunks.push(self.answer(work, Vec::new(), Some(usage(&timings))));
                 }
-                told
+                chunks
             }
             Event::Failed(error) => vec![error.body()],
         }
@@ -303,31 +302,31 @@ impl AnswerFormat for Completion {
 }
 
 impl Completion {
-    /// A choice with its whole text, behind its prompt where that is told again.
+    /// A choice with its whole text, after its prompt with `echo`.
     fn finished(&mut self, work: &Work, choice: usize, written: &Written, results: &Results) -> Value {
         let (prompt, completion) = (work.parsed.prompt_of(choice), &written.completion);
         let text = self.echoed(prompt) + &written.text;
-        let stretch = Stretch {
+        let segment = Segment {
             text: &text,
-            tokens: results.read[prompt].iter().chain(&completion.tokens).collect(),
+            tokens: results.scored[prompt].iter().chain(&completion.tokens).collect(),
             steps: results.steps_of(choice),
             reason: Some(reason(completion.finish_reason)),
         };
-        let mut told = self.choice(work, choice, &stretch);
-        add_judgement(&mut told, written);
-        told
+        let mut choice = self.choice(work, choice, &segment);
+        add_score(&mut choice, written);
+        choice
     }
 
-    /// A choice where nothing is to be written: its prompt, where that is told again.
-    fn unwritten(&mut self, work: &Work, choice: usize, results: &Results) -> Value {
+    /// A choice of a request that generates nothing: its prompt with `echo`.
+    fn empty(&mut self, work: &Work, choice: usize, results: &Results) -> Value {
         let prompt = work.parsed.prompt_of(choice);
         let text = self.echoed(prompt);
-        let tokens = results.read[prompt].iter().collect();
-        let stretch = Stretch { text: &text, tokens, reason: Some("length"), ..Stretch::default() };
-        self.choice(work, choice, &stretch)
+        let tokens = results.scored[prompt].iter().collect();
+        let segment = Segment { text: &text, tokens, reason: Some("length"), ..Segment::default() };
+        self.choice(work, choice, &segment)
     }
 
-    /// The trace of all this, line by line, as `ember-generate replay` reads it.
+    /// The trace as lines, in the format of `ember-generate replay`.
     fn trace(&self, work: &Work, results: &Results, header: &Value) -> Vec<Value> {
         let each = work.parsed.config.num_return_sequences;
         let text = |id| work.model.tokenizer.as_ref().map(|tokenizer| token_text(Some(tokenizer), id));
@@ -337,7 +336,7 @@ impl Completion {
         once(header.clone()).chain(choices).chain(beams).chain(ends).collect()
     }
 
-    /// The prompt as text, where it is told again.
+    /// The prompt's text with `echo`, else empty.
     fn echoed(&self, prompt: usize) -> String {
         self.echoed.get(prompt).map(|(text, _)| text.clone()).unwrap_or_default()
     }
@@ -345,12 +344,12 @@ impl Completion {
     /// The prompt of a choice, as the first chunk of its stream.
     fn echo_chunk(&mut self, work: &Work, choice: usize, tokens: Vec<&ChosenToken>) -> Value {
         let text = self.echoed(work.parsed.prompt_of(choice));
-        let choice = self.choice(work, choice, &Stretch { text: &text, tokens, ..Stretch::default() });
+        let choice = self.choice(work, choice, &Segment { text: &text, tokens, ..Segment::default() });
         self.answer(work, vec![choice], None)
     }
 
-    fn choice(&mut self, work: &Work, index: usize, stretch: &Stretch) -> Value {
-        let Stretch { text, tokens, steps, reason } = stretch;
+    fn choice(&mut self, work: &Work, index: usize, segment: &Segment) -> Value {
+        let Segment { text, tokens, steps, reason } = segment;
         let logprobs = work.parsed.logprobs.map(|_| self.logprobs(work, index, tokens));
         let mut choice = json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason });
         if self.token_ids {
@@ -378,18 +377,18 @@ impl Completion {
         })
     }
 
-    /// At which character of its choice's text the next token begins; of one that several tokens make,
-    /// all of them begin there.
+    /// The character of the choice's text at which the next token begins; tokens that share a
+    /// character all begin at it.
     fn offset(&mut self, work: &Work, index: usize, id: u32) -> usize {
         let prompt = work.parsed.prompt_of(index);
-        let before = self.echoed.get(prompt).filter(|_| work.parsed.measures).map_or(0, |(_, before)| *before);
-        let measured = &mut self.measured[index];
-        measured.tokens += 1;
-        // What stands before the text is not in it.
-        if measured.tokens <= before {
-            return measured.characters;
+        let prefix = self.echoed.get(prompt).filter(|_| work.parsed.scores_prompts).map_or(0, |(_, prefix)| *prefix);
+        let offset = &mut self.offsets[index];
+        offset.tokens += 1;
+        // Tokens before the text are not part of it.
+        if offset.tokens <= prefix {
+            return offset.characters;
         }
-        measured.offset(&token_bytes(work.model.tokenizer.as_ref(), id))
+        offset.advance(&token_bytes(work.model.tokenizer.as_ref(), id))
     }
 
     fn answer(&self, work: &Work, choices: Vec<Value>, usage: Option<Value>) -> Value {
@@ -419,8 +418,8 @@ mod tests {
             (&[b"\xff", b"", b"\xe2", b"", b"\xe2", b"a"], &[0, 1, 1, 1, 2, 3]),
         ];
         for (tokens, offsets) in texts {
-            let mut measured = Measured::default();
-            let found: Vec<usize> = tokens.iter().map(|token| measured.offset(token)).collect();
+            let mut measured = TextOffset::default();
+            let found: Vec<usize> = tokens.iter().map(|token| measured.advance(token)).collect();
             assert_eq!(found, offsets, "{tokens:?}");
         }
     }

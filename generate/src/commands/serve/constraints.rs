@@ -1,19 +1,20 @@
-//! What requests for one model are held to. Its tokens are gone through once, and not for each of them.
+//! Grammar constraints of one model's requests. They share one prepared vocabulary, which is slow
+//! to build.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ember_data::tokenizer::Tokenizer;
 use ember_decoding::constraint::{Constraint, Grammar, GrammarError, Vocabulary};
 
-/// Makes the constraints of one model.
+/// Builds the constraints of one model.
 #[derive(Default)]
 pub(super) struct Constraints {
-    /// The tokens as the last request needed them, and which of them ended its texts.
+    /// The end tokens and the vocabulary of the last request.
     last: Mutex<Option<(Vec<u32>, Arc<Vocabulary>)>>,
 }
 
 impl Constraints {
-    /// The constraint that `grammar` is for a model of `vocab_size` tokens, whose texts `end_tokens` end.
+    /// The constraint of `grammar` for a vocabulary of this size and these end tokens.
     ///
     /// # Errors
     /// Without a tokenizer, and as [`Constraint::new`].
@@ -31,7 +32,7 @@ impl Constraints {
         Constraint::of(grammar.clone(), vocabulary.map_err(unfit)?)
     }
 
-    /// The last request's vocabulary where its texts ended with the same tokens, else a new one.
+    /// The last request's vocabulary if it had the same end tokens, else a new one.
     fn vocabulary<E>(
         &self,
         new: impl FnOnce() -> Result<Vocabulary, E>,

@@ -1,4 +1,4 @@
-//! What is wrong with a request, as clients read it.
+//! Errors in the form that clients read.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::json::Json;
 
-/// The type of an error that the device made.
+/// The type of a device error.
 const DEVICE: &str = "device_error";
 
 /// An error in OpenAI's form.
@@ -22,9 +22,9 @@ pub(super) struct ApiError {
     message: String,
     /// The parameter at fault.
     param: Option<String>,
-    /// What llama.cpp tells of a prompt that is too long: its tokens, and what the context holds.
+    /// For a prompt that is too long, as in llama.cpp: its tokens, and the context length.
     sizes: Option<[usize; 2]>,
-    /// Seconds after which the same request may be answered, where it may be soon.
+    /// Seconds after which to retry, if that may succeed soon.
     retry_after: Option<u16>,
 }
 
@@ -33,27 +33,27 @@ impl ApiError {
         Self { status, kind, message: message.into(), param: None, sizes: None, retry_after: None }
     }
 
-    /// A request that cannot be followed.
+    /// An invalid request.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
     }
 
-    /// The same, for the sake of one parameter.
+    /// An invalid parameter.
     pub(super) fn param(param: &str, message: impl Into<String>) -> Self {
         Self { param: Some(param.to_owned()), ..Self::invalid(message) }
     }
 
-    /// A parameter of another kind than it must be.
-    pub(super) fn wrong(param: &str, kind: &str) -> Self {
+    /// A parameter of the wrong type.
+    pub(super) fn wrong_type(param: &str, kind: &str) -> Self {
         Self::param(param, format!("{param} must be {kind}"))
     }
 
-    /// A token that the model's vocabulary does not hold.
+    /// A token outside the model's vocabulary.
     pub(super) fn unknown_token(param: &str, id: u32) -> Self {
         Self::param(param, format!("{param} has the token {id}, which this model has not"))
     }
 
-    /// A prompt that the context does not hold.
+    /// A prompt longer than the context.
     pub(super) fn too_long(param: &str, tokens: usize, context: usize) -> Self {
         let message = format!("a prompt has {tokens} tokens, which exceeds the available context size of {context}");
         let kind = "exceed_context_size_error";
@@ -65,7 +65,7 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
     }
 
-    pub(super) fn slow(most: Duration) -> Self {
+    pub(super) fn timeout(most: Duration) -> Self {
         let message = format!("the body did not come within {} s", most.as_secs());
         Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
     }
@@ -81,7 +81,7 @@ impl ApiError {
         Self { param: Some("model".to_owned()), ..Self::new(StatusCode::NOT_FOUND, "not_found_error", message) }
     }
 
-    /// A model that there was when the server began.
+    /// A model that was removed since the server started.
     pub(super) fn gone(name: &str) -> Self {
         let message = format!(
             "the model {name:?} is gone: its folder holds none any more, as when training has saved a newer one; ask \
@@ -95,7 +95,7 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
     }
 
-    pub(super) fn key() -> Self {
+    pub(super) fn unauthorized() -> Self {
         let message = "no right API key; send one as Authorization: Bearer KEY";
         Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message)
     }
@@ -109,7 +109,7 @@ impl ApiError {
         Self { retry_after: Some(1), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message) }
     }
 
-    /// A model whose memory others still need.
+    /// A model that does not fit in memory while others are in use.
     pub(super) fn no_room(name: &str) -> Self {
         let message = format!(
             "there is no memory for the model {name:?} while others are at work; come again, or start the server with \
@@ -118,8 +118,8 @@ impl ApiError {
         Self { param: Some("model".to_owned()), retry_after: Some(5), ..Self::unavailable(message) }
     }
 
-    /// A route that was left out.
-    pub(super) fn off() -> Self {
+    /// A disabled route.
+    pub(super) fn disabled() -> Self {
         let message = "this server was started without it";
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", message)
     }
@@ -128,16 +128,16 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message)
     }
 
-    pub(super) fn ours(message: impl Into<String>) -> Self {
+    pub(super) fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
-    /// The device failed, by the runtime's words.
+    /// A device failure, with the runtime's message.
     fn device(problem: &str) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, DEVICE, failure::of_device(problem))
     }
 
-    /// How the device failed, where it did.
+    /// The message, if the device failed.
     pub(super) fn of_device(&self) -> Option<&str> {
         (self.kind == DEVICE).then_some(&*self.message)
     }
@@ -157,7 +157,7 @@ impl IntoResponse for ApiError {
         let mut response = Json(self.body()).into_response();
         *response.status_mut() = self.status;
         if self.status == StatusCode::UNAUTHORIZED {
-            // A browser asks its user, and sends the key as the password.
+            // A browser asks its user for the key and sends it as the password.
             let ways = HeaderValue::from_static("Bearer, Basic realm=\"ember: the key as password\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, ways);
         }
@@ -178,8 +178,8 @@ impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         match error {
             Error::Device(problem) => Self::device(&problem),
-            Error::Memory(_) | Error::NotFinite => Self::ours(error.to_string()),
-            Error::Cancelled => Self::ours("the request was cancelled"),
+            Error::Memory(_) | Error::NotFinite => Self::internal(error.to_string()),
+            Error::Cancelled => Self::internal("the request was cancelled"),
             error => Self::invalid(error.to_string()),
         }
     }

@@ -1,5 +1,4 @@
-//! Fields of a request that more than one dialect has, and what a text is written by where they are
-//! left out.
+//! Request fields shared by several dialects, and their defaults.
 
 use ember_decoding::config::{Knobs, Strategy};
 use serde_json::{Value, json};
@@ -8,28 +7,29 @@ use super::error::ApiError;
 use super::models::Model;
 use super::request::{Parameter, Parameters};
 
-/// What a text goes on with.
+/// The text to continue.
 pub(super) const PROMPT: Parameter = ("prompt", "A text, token ids, or a list of either");
 
 /// llama.cpp's grammars.
 pub(super) const GRAMMAR: Parameter = ("grammar", "string: a grammar in GBNF that the text must fulfil");
 
-/// Whether anything is to be written: 0 tokens may be asked for, which is no length of a text. Where
-/// neither the request nor the folder says how long a text may be, it is `otherwise`.
-pub(super) fn settle_length(knobs: &mut Knobs, model: &Model, otherwise: usize) -> bool {
+/// Returns whether anything is to be generated: a request may ask for 0 tokens, which the
+/// configuration does not allow. If neither the request nor the folder sets a length, it becomes
+/// `default`.
+pub(super) fn settle_length(knobs: &mut Knobs, model: &Model, default: usize) -> bool {
     let writes = knobs.max_new_tokens != Some(0);
     if !writes {
         knobs.max_new_tokens = Some(1);
     }
     if knobs.max_new_tokens.is_none() && model.settings.knobs.max_new_tokens.is_none() {
-        knobs.max_new_tokens = Some(otherwise);
+        knobs.max_new_tokens = Some(default);
     }
     writes
 }
 
-/// Draws where neither the request nor the folder says how tokens are chosen. A stack that the request
-/// names says so.
-pub(super) fn draw_unless_told(knobs: &mut Knobs, model: &Model) {
+/// Sets sampling if neither the request nor the folder sets a strategy. Naming a stack's semantics
+/// counts as setting one.
+pub(super) fn sample_by_default(knobs: &mut Knobs, model: &Model) {
     let by_request = knobs.strategy.is_some()
         || knobs.semantics.is_some()
         || knobs.temperature == Some(0.0)
@@ -42,11 +42,11 @@ pub(super) fn draw_unless_told(knobs: &mut Knobs, model: &Model) {
     }
 }
 
-/// Whether `stream_options` ask for a stream that ends with how many tokens there were.
+/// Whether `stream_options` ask for token counts at the end of a stream.
 pub(super) fn includes_usage(parameters: &Parameters) -> Result<bool, ApiError> {
     let Some(options) = parameters.get("stream_options") else { return Ok(false) };
-    let options = options.as_object().ok_or_else(|| ApiError::wrong("stream_options", "an object"))?;
-    // What hides how long pieces are changes nothing that is told.
+    let options = options.as_object().ok_or_else(|| ApiError::wrong_type("stream_options", "an object"))?;
+    // `include_obfuscation` pads chunks to hide their length, and is ignored.
     let is_known = |(name, value): (&String, &Value)| match name.as_str() {
         "include_usage" | "include_obfuscation" => true,
         "continuous_usage_stats" => *value == json!(false),

@@ -1,48 +1,49 @@
-//! llama.cpp's grammars (GBNF), said in Lark, which is what holds texts to a grammar here.
+//! Translates llama.cpp's grammars (GBNF) to Lark, the grammar language of this program's
+//! constraints.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
 
 use super::error::ApiError;
 
-/// Longest grammar, and how deep its groups may lie in one another.
-const MOST_BYTES: usize = 1 << 18;
-const DEEPEST: usize = 64;
+/// Longest grammar, and deepest nesting of its groups.
+const MAX_BYTES: usize = 1 << 18;
+const MAX_DEPTH: usize = 64;
 
-/// The same grammar in Lark: rule `root` becomes `start`, strings become their characters one by one,
-/// each a rule that all share, sets of characters expressions.
+/// Translates a grammar to Lark: rule `root` becomes `start`, strings become sequences of shared
+/// rules with a character each, and character classes become regular expressions.
 pub(super) fn to_lark(grammar: &str) -> Result<String, ApiError> {
-    if grammar.len() > MOST_BYTES {
+    if grammar.len() > MAX_BYTES {
         return Err(refused("it is too long"));
     }
-    let mut reader = Reader { text: grammar.chars().collect(), ..Reader::default() };
+    let mut parser = Parser { text: grammar.chars().collect(), ..Parser::default() };
     let mut rules = Vec::new();
-    reader.space(true);
-    while reader.place < reader.text.len() {
-        let name = reader.name()?;
-        reader.space(false);
-        reader.expect("::=")?;
-        reader.space(true);
-        let body = reader.alternatives(false)?;
+    parser.skip_space(true);
+    while parser.position < parser.text.len() {
+        let name = parser.name()?;
+        parser.skip_space(false);
+        parser.expect("::=")?;
+        parser.skip_space(true);
+        let body = parser.alternatives(false)?;
         rules.push((name, body));
-        reader.space(true);
+        parser.skip_space(true);
     }
     let defined: HashSet<&str> = rules.iter().map(|(name, _)| name.as_str()).collect();
     if !defined.contains("start") {
         return Err(refused("it has no rule named root"));
     }
-    if let Some((missing, _)) = reader.names.iter().find(|(_, name)| !defined.contains(name.as_str())) {
+    if let Some((missing, _)) = parser.names.iter().find(|(_, name)| !defined.contains(name.as_str())) {
         return Err(refused(format!("the rule {missing} is used and not defined")));
     }
     let mut lark = String::new();
     for (name, body) in rules {
         let _ = writeln!(lark, "{name}: {body}");
     }
-    for (number, ends) in reader.ends.iter().enumerate() {
-        let _ = writeln!(lark, "{}: {ends}", name_of_ends(number));
+    for (number, suffixes) in parser.suffixes.iter().enumerate() {
+        let _ = writeln!(lark, "{}: {suffixes}", suffix_rule(number));
     }
-    for &character in &reader.characters {
-        let _ = writeln!(lark, "{}: {}", name_of(character), quoted(character));
+    for &character in &parser.characters {
+        let _ = writeln!(lark, "{}: {}", character_rule(character), quoted(character));
     }
     Ok(lark)
 }
@@ -51,17 +52,17 @@ fn refused(why: impl std::fmt::Display) -> ApiError {
     ApiError::param("grammar", format!("the grammar cannot be read: {why}; Lark's syntax goes to lark_grammar"))
 }
 
-/// The rule of a character.
-fn name_of(character: char) -> String {
+/// Name of a character's rule.
+fn character_rule(character: char) -> String {
     format!("c{:x}", u32::from(character))
 }
 
-/// The rule of how several strings that begin alike end.
-fn name_of_ends(number: usize) -> String {
+/// Name of a rule for the suffixes of strings with a common prefix.
+fn suffix_rule(number: usize) -> String {
     format!("e{number}")
 }
 
-/// A character as a string: in JSON's way of writing it, but that Lark takes no DEL as it stands.
+/// A character as a Lark string: in JSON notation, except DEL, which Lark wants escaped.
 fn quoted(character: char) -> String {
     match character {
         '\u{7f}' => "\"\\u007f\"".to_owned(),
@@ -69,43 +70,43 @@ fn quoted(character: char) -> String {
     }
 }
 
-/// One of several alternatives.
+/// One alternative of a rule or group.
 struct Alternative {
     lark: String,
-    /// The characters that it is, where it is nothing else.
+    /// Its characters, if it is a plain string.
     characters: Option<Vec<char>>,
 }
 
 #[derive(Default)]
-struct Reader {
+struct Parser {
     text: Vec<char>,
-    place: usize,
-    /// What rules are called in Lark, by their names there.
+    position: usize,
+    /// Lark names of the rules, by their GBNF names.
     names: HashMap<String, String>,
     depth: usize,
-    /// The characters of all strings: each time that one were said again would be a symbol more, of which
-    /// there can be some 65,000.
+    /// The characters of all strings, each with one shared rule: every repeated literal would take
+    /// another symbol, and there can be only some 65,000.
     characters: BTreeSet<char>,
-    /// How strings that begin alike end.
-    ends: Vec<String>,
+    /// Suffix rules of strings with a common prefix.
+    suffixes: Vec<String>,
 }
 
-impl Reader {
+impl Parser {
     fn peek(&self) -> Option<char> {
-        self.text.get(self.place).copied()
+        self.text.get(self.position).copied()
     }
 
-    /// Passes over blanks and comments, and line ends where the grammar goes on behind them.
-    fn space(&mut self, lines: bool) {
+    /// Skips blanks and comments, and with `lines` also line ends.
+    fn skip_space(&mut self, lines: bool) {
         while let Some(character) = self.peek() {
             match character {
                 '#' => {
                     while self.peek().is_some_and(|character| character != '\n') {
-                        self.place += 1;
+                        self.position += 1;
                     }
                 }
-                ' ' | '\t' => self.place += 1,
-                '\r' | '\n' if lines => self.place += 1,
+                ' ' | '\t' => self.position += 1,
+                '\r' | '\n' if lines => self.position += 1,
                 _ => return,
             }
         }
@@ -114,32 +115,32 @@ impl Reader {
     fn expect(&mut self, what: &str) -> Result<(), ApiError> {
         for wanted in what.chars() {
             if self.peek() != Some(wanted) {
-                return Err(self.wrong(what));
+                return Err(self.expected(what));
             }
-            self.place += 1;
+            self.position += 1;
         }
         Ok(())
     }
 
-    fn wrong(&self, wanted: &str) -> ApiError {
-        let line = 1 + self.text[..self.place].iter().filter(|character| **character == '\n').count();
+    fn expected(&self, wanted: &str) -> ApiError {
+        let line = 1 + self.text[..self.position].iter().filter(|character| **character == '\n').count();
         match self.peek() {
             Some(found) => refused(format!("line {line} has {found:?} where {wanted} should be")),
             None => refused(format!("it ends where {wanted} should be")),
         }
     }
 
-    /// A rule's name, as Lark allows it: one of its own for each.
+    /// Parses a rule's name and returns a unique valid Lark name for it.
     fn name(&mut self) -> Result<String, ApiError> {
-        let begin = self.place;
+        let begin = self.position;
         while self.peek().is_some_and(|character| character.is_ascii_alphanumeric() || "-_".contains(character)) {
-            self.place += 1;
+            self.position += 1;
         }
-        let name: String = self.text[begin..self.place].iter().collect();
+        let name: String = self.text[begin..self.position].iter().collect();
         match name.as_str() {
-            "" => Err(self.wrong("a rule's name")),
+            "" => Err(self.expected("a rule's name")),
             "root" => Ok("start".to_owned()),
-            // Small letters name rules in Lark, large ones terminals.
+            // In Lark lower-case names are rules, upper-case names are terminals.
             name => {
                 let number = self.names.len();
                 let own = || format!("r{number}_{}", name.to_ascii_lowercase().replace('-', "_"));
@@ -151,8 +152,8 @@ impl Reader {
     fn alternatives(&mut self, in_group: bool) -> Result<String, ApiError> {
         let mut all = vec![self.sequence(in_group)?];
         while self.peek() == Some('|') {
-            self.place += 1;
-            self.space(true);
+            self.position += 1;
+            self.skip_space(true);
             all.push(self.sequence(in_group)?);
         }
         let mut strings: Vec<&[char]> = all.iter().filter_map(|one| one.characters.as_deref()).collect();
@@ -161,7 +162,7 @@ impl Reader {
         }
         strings.sort_unstable();
         strings.dedup();
-        let mut lark = self.tree(&strings);
+        let mut lark = self.prefix_tree(&strings);
         for other in all.iter().filter(|one| one.characters.is_none()) {
             lark.push_str(" | ");
             lark.push_str(&other.lark);
@@ -169,21 +170,22 @@ impl Reader {
         Ok(lark)
     }
 
-    /// Strings, in order and each once, as alternatives of which no two begin alike: among thousands that
-    /// do the parser would look for each. How they go on are rules, since Lark's groups may not lie deep.
-    fn tree(&mut self, strings: &[&[char]]) -> String {
+    /// Turns sorted, unique strings into a prefix tree of alternatives, since Lark's parser would
+    /// try each of thousands of strings with a common prefix. Suffixes become rules, since Lark
+    /// limits the nesting of groups.
+    fn prefix_tree(&mut self, strings: &[&[char]]) -> String {
         let mut lark = Vec::new();
-        for alike in strings.chunk_by(|one, next| one.first() == next.first()) {
-            let [first, .., last] = alike else {
-                lark.push(self.spelled(alike[0]));
+        for group in strings.chunk_by(|one, next| one.first() == next.first()) {
+            let [first, .., last] = group else {
+                lark.push(self.spell(group[0]));
                 continue;
             };
-            // What the first and the last in order begin with all between them do.
+            // In sorted order, a common prefix of the first and the last is shared by all between.
             let common = first.iter().zip(last.iter()).take_while(|(one, other)| one == other).count();
-            let ends: Vec<&[char]> = alike.iter().map(|string| &string[common..]).collect();
-            let ends = self.tree(&ends);
-            lark.push(format!("{} {}", self.spelled(&first[..common]), name_of_ends(self.ends.len())));
-            self.ends.push(ends);
+            let suffixes: Vec<&[char]> = group.iter().map(|string| &string[common..]).collect();
+            let suffixes = self.prefix_tree(&suffixes);
+            lark.push(format!("{} {}", self.spell(&first[..common]), suffix_rule(self.suffixes.len())));
+            self.suffixes.push(suffixes);
         }
         lark.join(" | ")
     }
@@ -195,21 +197,21 @@ impl Reader {
             let item = match self.peek() {
                 Some('"') => {
                     let read = self.string()?;
-                    let item = self.spelled(&read);
+                    let item = self.spell(&read);
                     string = Some(read);
                     item
                 }
-                Some('[') => self.set()?,
+                Some('[') => self.character_class()?,
                 Some('.') => {
-                    self.place += 1;
+                    self.position += 1;
                     "/(?s:.)/".to_owned()
                 }
                 Some('(') => {
-                    if self.depth == DEEPEST {
-                        return Err(refused(format!("groups lie in one another deeper than {DEEPEST}")));
+                    if self.depth == MAX_DEPTH {
+                        return Err(refused(format!("groups lie in one another deeper than {MAX_DEPTH}")));
                     }
-                    (self.place, self.depth) = (self.place + 1, self.depth + 1);
-                    self.space(true);
+                    (self.position, self.depth) = (self.position + 1, self.depth + 1);
+                    self.skip_space(true);
                     let inner = self.alternatives(true)?;
                     self.expect(")")?;
                     self.depth -= 1;
@@ -218,9 +220,9 @@ impl Reader {
                 Some(character) if character.is_ascii_alphanumeric() || "-_".contains(character) => self.name()?,
                 _ => break,
             };
-            self.space(in_group);
+            self.skip_space(in_group);
             let times = self.repetition()?;
-            self.space(in_group);
+            self.skip_space(in_group);
             let is_several = string.as_ref().is_some_and(|string| string.len() > 1);
             lark.push(if is_several && !times.is_empty() { format!("({item}){times}") } else { item + &times });
             characters = characters.zip(string.filter(|_| times.is_empty())).map(|(mut before, string)| {
@@ -235,16 +237,17 @@ impl Reader {
     fn repetition(&mut self) -> Result<String, ApiError> {
         match self.peek() {
             Some(mark @ ('*' | '+' | '?')) => {
-                self.place += 1;
+                self.position += 1;
                 Ok(mark.to_string())
             }
             Some('{') => {
-                let begin = self.place;
+                let begin = self.position;
                 while self.peek().is_some_and(|character| character != '}') {
-                    self.place += 1;
+                    self.position += 1;
                 }
                 self.expect("}")?;
-                let mark: String = self.text[begin..self.place].iter().filter(|character| **character != ' ').collect();
+                let mark: String =
+                    self.text[begin..self.position].iter().filter(|character| **character != ' ').collect();
                 let is_count =
                     mark[1..mark.len() - 1].chars().all(|character| character.is_ascii_digit() || character == ',');
                 if is_count { Ok(mark) } else { Err(refused(format!("{mark} is no number of repetitions"))) }
@@ -254,31 +257,31 @@ impl Reader {
     }
 
     fn string(&mut self) -> Result<Vec<char>, ApiError> {
-        self.place += 1;
+        self.position += 1;
         let mut characters = Vec::new();
         while self.peek() != Some('"') {
             characters.push(self.character("the end of a string")?);
         }
-        self.place += 1;
+        self.position += 1;
         Ok(characters)
     }
 
-    /// A string, character by character: of whole strings the longest match would count alone, and hide a
-    /// shorter one that begins alike.
-    fn spelled(&mut self, string: &[char]) -> String {
+    /// A string as character rules: with whole strings as terminals only the longest match would
+    /// count, and hide a shorter one with the same prefix.
+    fn spell(&mut self, string: &[char]) -> String {
         if string.is_empty() {
             return "\"\"".to_owned();
         }
         self.characters.extend(string);
-        string.iter().copied().map(name_of).collect::<Vec<_>>().join(" ")
+        string.iter().copied().map(character_rule).collect::<Vec<_>>().join(" ")
     }
 
-    /// A set of characters, as an expression.
-    fn set(&mut self) -> Result<String, ApiError> {
-        self.place += 1;
+    /// Parses a character class and returns it as a regular expression.
+    fn character_class(&mut self) -> Result<String, ApiError> {
+        self.position += 1;
         let mut set = String::from("/[");
         if self.peek() == Some('^') {
-            self.place += 1;
+            self.position += 1;
             set.push('^');
         }
         while self.peek() != Some(']') {
@@ -290,19 +293,19 @@ impl Reader {
                 let _ = write!(set, "\\u{{{:x}}}", u32::from(character));
             }
         }
-        self.place += 1;
+        self.position += 1;
         set.push_str("]/");
         Ok(set)
     }
 
     fn character(&mut self, wanted: &str) -> Result<char, ApiError> {
-        let character = self.peek().ok_or_else(|| self.wrong(wanted))?;
-        self.place += 1;
+        let character = self.peek().ok_or_else(|| self.expected(wanted))?;
+        self.position += 1;
         if character != '\\' {
             return Ok(character);
         }
-        let escaped = self.peek().ok_or_else(|| self.wrong(wanted))?;
-        self.place += 1;
+        let escaped = self.peek().ok_or_else(|| self.expected(wanted))?;
+        self.position += 1;
         let digits = match escaped {
             'n' => return Ok('\n'),
             'r' => return Ok('\r'),
@@ -312,9 +315,9 @@ impl Reader {
             'U' => 8,
             other => return Ok(other),
         };
-        let end = (self.place + digits).min(self.text.len());
-        let hex: String = self.text[self.place..end].iter().collect();
-        self.place = end;
+        let end = (self.position + digits).min(self.text.len());
+        let hex: String = self.text[self.position..end].iter().collect();
+        self.position = end;
         let code = u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32);
         code.ok_or_else(|| refused(format!("\\{escaped}{hex} is no character")))
     }
@@ -338,8 +341,8 @@ mod tests {
         assert!(lark.starts_with("start: c61* c62{2} (c63+)?\n"), "{lark}");
         let lark = to_lark("root ::= \"int\"? \"\\n\\\"\" \"\"").unwrap();
         assert!(lark.starts_with("start: (c69 c6e c74)? ca c22 \"\"\nca: \"\\n\"\nc22: \"\\\"\"\n"), "{lark}");
-        let alike = "root ::= Foo foo a-b A-b\nFoo ::= \"1\"\nfoo ::= \"2\"\na-b ::= \"3\"\nA-b ::= \"4\"";
-        for grammar in [lists, "root ::= .{2} [\\x41-Z]", alike] {
+        let group = "root ::= Foo foo a-b A-b\nFoo ::= \"1\"\nfoo ::= \"2\"\na-b ::= \"3\"\nA-b ::= \"4\"";
+        for grammar in [lists, "root ::= .{2} [\\x41-Z]", group] {
             Grammar::lark("grammar", &to_lark(grammar).unwrap()).unwrap();
         }
     }
@@ -381,8 +384,8 @@ mod tests {
 
     #[test]
     fn a_longer_string_hides_no_shorter_one_that_begins_alike() {
-        let alike = "root ::= \"o\" \"n\" | \"on\" \"e\"";
-        assert!(accepts(alike, "on") && accepts(alike, "one") && !accepts(alike, "o"));
+        let group = "root ::= \"o\" \"n\" | \"on\" \"e\"";
+        assert!(accepts(group, "on") && accepts(group, "one") && !accepts(group, "o"));
         let names = "root ::= (\"if\" \" \" name | name) \".\"\nname ::= [a-z]+";
         assert!(["if x.", "ifs.", "if.", "i."].iter().all(|text| accepts(names, text)));
         assert!(!accepts(names, "is x."));

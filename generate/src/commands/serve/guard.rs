@@ -1,4 +1,4 @@
-//! Who may ask: by key, by the name that the server was called by, and from which web pages.
+//! Access control: by API key, by `Host` header, and by origin.
 
 use std::borrow::Cow;
 use std::io;
@@ -17,30 +17,30 @@ use subtle::{Choice, ConstantTimeEq};
 
 use super::error::ApiError;
 
-/// What is asked of everybody.
+/// The checks for every request.
 pub(super) struct Guard {
     keys: Option<Vec<String>>,
     origins: Vec<String>,
 }
 
-/// Bytes of the largest file of keys.
-const MOST_BYTES: u64 = 1 << 20;
+/// Largest key file in bytes.
+const MAX_BYTES: u64 = 1 << 20;
 
-/// The keys of a file, one on a line; empty lines and those that begin with `#` are none.
+/// Reads the keys of a file, one per line; empty lines and lines that begin with `#` are skipped.
 pub(super) fn keys(path: &Path) -> Result<Vec<String>> {
     let name = path.display();
-    let text = read_whole(path, MOST_BYTES).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+    let text = read_whole(path, MAX_BYTES).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
     let text = text.with_context(|| format!("cannot read --api-key-file {name}"))?;
     let is_key = |line: &&str| !line.is_empty() && !line.starts_with('#');
-    // Some editors put a mark before a text, which nobody sends.
+    // Some editors write a byte order mark, which no client sends.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let keys: Vec<String> = text.lines().map(str::trim).filter(is_key).map(str::to_owned).collect();
     ensure!(!keys.is_empty(), "--api-key-file {name} holds no key; write one on a line");
     Ok(keys)
 }
 
-/// A page's origin as it is typed, in the form in which browsers send it; `null` is that of a page
-/// that has none, such as a file.
+/// Converts a typed origin to the form that browsers send; `null` is the origin of pages without
+/// one, such as a local file.
 pub(super) fn origin(typed: &str) -> Result<String, String> {
     let origin = typed.strip_suffix('/').unwrap_or(typed).to_ascii_lowercase();
     let is_host = |host: &str| !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "/?#@*".contains(c));
@@ -57,7 +57,7 @@ impl Guard {
         Self { keys, origins }
     }
 
-    /// Whether a request may go on.
+    /// Checks whether a request is allowed.
     fn check(&self, path: &str, headers: &HeaderMap) -> Result<(), ApiError> {
         check_no_header_twice(headers)?;
         self.check_origin(headers)?;
@@ -68,7 +68,8 @@ impl Guard {
         }
     }
 
-    /// Refuses pages from elsewhere, but for those that are allowed; browsers say which page asks.
+    /// Refuses requests of pages from other origins that are not allowed; browsers send the page's
+    /// origin.
     fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         if let Some(origin) = text(headers, header::ORIGIN)
             && !self.allows(origin)
@@ -86,13 +87,12 @@ impl Guard {
     }
 }
 
-/// A header as text; empty where its bytes are no text.
+/// A header as text; empty if it is not text.
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).map(|value| value.to_str().unwrap_or_default())
 }
 
-/// Refuses a request that has one of these headers twice: who stands before this server may go by the
-/// other.
+/// Refuses a request that has one of these headers twice: a proxy in front may check the other one.
 fn check_no_header_twice(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_twice = |name: &HeaderName| headers.get_all(name).iter().nth(1).is_some();
     match [header::HOST, header::ORIGIN, header::AUTHORIZATION].into_iter().find(is_twice) {
@@ -101,19 +101,19 @@ fn check_no_header_twice(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// Refuses who sends none of the keys.
+/// Refuses a request without a valid key.
 fn check_key(keys: &[String], headers: &HeaderMap) -> Result<(), ApiError> {
     // As bytes: a key need not be ASCII.
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| key_of(value.as_bytes()));
     let named = headers.get("x-api-key").map(|value| Cow::Borrowed(value.as_bytes()));
     let sent = bearer.or(named).unwrap_or_default();
-    // All keys are compared, whichever is right: the time must tell nothing.
+    // All keys are compared in constant time, so that timing reveals nothing.
     let is_one = keys.iter().fold(Choice::from(0), |found, key| found | key.as_bytes().ct_eq(&sent));
-    if bool::from(is_one) { Ok(()) } else { Err(ApiError::key()) }
+    if bool::from(is_one) { Ok(()) } else { Err(ApiError::unauthorized()) }
 }
 
-/// Refuses, where there are no keys, who asks by a name that is not this machine's: a page of a stranger
-/// may have its own name lead here, and then that name is what was asked for.
+/// Without keys, refuses a `Host` that is not this machine's. This stops DNS rebinding: a hostile
+/// page may point its own name at this server, and its requests then carry that name.
 fn check_host(headers: &HeaderMap) -> Result<(), ApiError> {
     match text(headers, header::HOST) {
         Some(host) if is_own(host) => Ok(()),
@@ -125,8 +125,8 @@ fn check_host(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// Whether a `Host` names this machine by its address or as localhost. Its port counts for nothing: a
-/// tunnel has one of its own, and a stranger's page brings its name whatever the port.
+/// Whether a `Host` is an IP address or localhost. The port is ignored: a tunnel has a different
+/// one, and a hostile page's name is refused on any port.
 fn is_own(host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
     let name = authority.host();
@@ -134,7 +134,8 @@ fn is_own(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || address.parse::<std::net::IpAddr>().is_ok()
 }
 
-/// The key in `Authorization`: a bearer's, or the password that a browser asks its user for.
+/// The key in `Authorization`: a bearer token, or the password of basic authentication, which
+/// browsers ask for.
 fn key_of(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     let (scheme, sent) = split_once(value, b' ')?;
     if scheme.eq_ignore_ascii_case(b"bearer") {
@@ -144,19 +145,19 @@ fn key_of(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(split_once(&decoded, b':')?.1.to_vec()))
 }
 
-/// What stands before a byte and behind it.
+/// Splits bytes at the first occurrence of `at`.
 fn split_once(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
     let place = bytes.iter().position(|byte| *byte == at)?;
     Some((&bytes[..place], &bytes[place + 1..]))
 }
 
-/// Answers those who may not ask, and tells browsers which pages may.
+/// Middleware: refuses requests that are not allowed, and adds CORS headers for allowed origins.
 pub(super) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let origin = request.headers().get(header::ORIGIN).cloned();
     let origin = origin.filter(|origin| origin.to_str().is_ok_and(|origin| guard.allows(origin)));
     let asked_for = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
     let mut response = match request.method() {
-        // A browser asks beforehand, without a key; it goes by the headers.
+        // A browser's preflight request has no key; the browser obeys the CORS headers.
         &Method::OPTIONS => StatusCode::OK.into_response(),
         _ => match guard.check(request.uri().path(), request.headers()) {
             Ok(()) => next.run(request).await,
@@ -166,7 +167,7 @@ pub(super) async fn guard(State(guard): State<Arc<Guard>>, request: Request, nex
     if let Some(origin) = origin {
         let headers = response.headers_mut();
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        // A page that may ask may send what it likes: clients have headers of their own.
+        // An allowed page may send any header: clients have their own.
         let sent = asked_for.unwrap_or(HeaderValue::from_static("authorization, content-type, x-api-key"));
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, sent);
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));

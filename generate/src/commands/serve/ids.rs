@@ -1,4 +1,4 @@
-//! What in a request names tokens: ids, and texts that are made of them.
+//! Parses the parts of a request that name tokens, by id or as text.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::models::Model;
 use super::request::{Parameters, find, list};
 
 impl Parameters<'_> {
-    /// The token sequences that write these words.
+    /// The token sequences that spell these words.
     pub(super) fn bad_words(&self, words: &Value) -> Result<Vec<Vec<u32>>, ApiError> {
         let tokenizer = tokenizer(self.model, "bad_words")?;
         let mut all = Vec::new();
@@ -29,15 +29,16 @@ impl Parameters<'_> {
         Ok(all)
     }
 
-    /// An object of ids or texts with numbers, or a list of such pairs, in which what stands in quotes is
-    /// text. Gives the tokens that have false instead, which are never to come.
+    /// Parses `logit_bias`: an object from ids or texts to numbers, or a list of such pairs, in
+    /// which strings are texts. Returns the tokens whose value is false: they are banned.
     pub(super) fn logit_bias(&self, value: &Value, knobs: &mut Knobs) -> Result<Vec<u32>, ApiError> {
-        let wrong = || ApiError::wrong("logit_bias", "an object or a list of pairs: token ids or texts, with numbers");
+        let wrong =
+            || ApiError::wrong_type("logit_bias", "an object or a list of pairs: token ids or texts, with numbers");
         let pair = |pair: &Value| match pair.as_array().map(Vec::as_slice) {
             Some([token, bias]) => Some((token.clone(), bias.clone())),
             _ => None,
         };
-        // A number that is no id is no text either.
+        // A key that is a number but not an id is not a text either.
         let other = |key: &str| key.parse::<Number>().map_or_else(|_| Value::from(key), Value::from);
         let token = |key: &str| key.parse::<u32>().map_or_else(|_| other(key), Value::from);
         let pairs = match value {
@@ -46,12 +47,12 @@ impl Parameters<'_> {
         };
         let mut biases: Vec<(Vec<u32>, f32)> = Vec::new();
         let mut seen = HashMap::new();
-        let mut never = Vec::new();
+        let mut banned = Vec::new();
         for (token, bias) in pairs.ok_or_else(wrong)? {
             let ids = match &token {
                 Value::Number(id) => vec![id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?],
                 Value::String(text) => {
-                    // By itself: what is put before a prompt is no part of it.
+                    // Without the tokens that are put before a prompt.
                     let ids = tokenizer(self.model, "logit_bias")?.encode_with(text, SpecialTokens::Text);
                     ids.map_err(|error| ApiError::param("logit_bias", error.to_string()))?
                 }
@@ -61,7 +62,7 @@ impl Parameters<'_> {
                 return Err(ApiError::unknown_token("logit_bias", *id));
             }
             match bias {
-                Value::Bool(false) => never.extend(ids),
+                Value::Bool(false) => banned.extend(ids),
                 bias => {
                     let bias = bias.as_f64().ok_or_else(wrong)?;
                     if let Some(knob) = find(self.dialect, "logit_bias").filter(|knob| !knob.range.contains(bias)) {
@@ -71,7 +72,7 @@ impl Parameters<'_> {
                     for id in ids {
                         match seen.insert(id, bias as f32) {
                             None => biases.push((vec![id], bias as f32)),
-                            Some(other) if other == bias as f32 => {} // texts may have a token in common
+                            Some(other) if other == bias as f32 => {} // two texts may share a token
                             Some(_) => {
                                 let message =
                                     format!("logit_bias has two numbers for the token {id}; keep one of them");
@@ -83,16 +84,16 @@ impl Parameters<'_> {
             }
         }
         knobs.logit_bias = Some(biases);
-        Ok(never)
+        Ok(banned)
     }
 }
 
-/// A list of token ids.
+/// Parses a list of token ids.
 pub(super) fn ids_of(value: &Value) -> Option<Vec<u32>> {
     list(value, |id| u32::try_from(id.as_u64()?).ok())
 }
 
-/// The ids of a text; an empty one begins as a text of the model's own does.
+/// The ids of a text; an empty one starts with the model's opening token.
 pub(super) fn text_ids(model: &Model, param: &str, text: &str, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
     let ids = tokenizer(model, param)?.encode_prompt(text, special);
     let ids = ids.map_err(|error| ApiError::param(param, error.to_string()))?;
@@ -102,7 +103,7 @@ pub(super) fn text_ids(model: &Model, param: &str, text: &str, special: SpecialT
     })
 }
 
-/// The tokenizer, which a text needs.
+/// The tokenizer, or an error: texts need one.
 fn tokenizer<'a>(model: &'a Model, param: &str) -> Result<&'a Tokenizer, ApiError> {
     let missing = || ApiError::param(param, "this checkpoint holds no tokenizer; send token ids");
     model.tokenizer.as_ref().ok_or_else(missing)

@@ -1,4 +1,4 @@
-//! What needs no model at work: which models there are, what they are, and text as tokens and back.
+//! Routes that generate no text: lists of models, their properties, and tokenization.
 
 use std::sync::Arc;
 
@@ -41,53 +41,53 @@ pub(super) async fn model(
     Ok(Json(entry(&server, &server.models.find(Some(&name))?)))
 }
 
-/// A model as OpenAI's API lists it; what it is, once it is in memory.
+/// A model as OpenAI's API lists it, with its shape if it is in memory.
 fn entry(server: &Server, NamedFolder { name, .. }: &NamedFolder) -> Value {
     let created = server.models.created;
-    let mut told = json!({
+    let mut answer = json!({
         "id": name, "object": "model", "created": created, "owned_by": "ember", "aliases": [name], "tags": [],
     });
     if let Some(model) = server.models.loaded().iter().find(|model| model.name == *name) {
         let shape = model.engine.config();
-        told["max_model_len"] = json!(shape.context_length);
-        told["meta"] = json!({
+        answer["max_model_len"] = json!(shape.context_length);
+        answer["meta"] = json!({
             "n_vocab": shape.vocab_size, "n_ctx_train": shape.context_length, "n_embd": shape.n_embd,
             "n_params": shape.parameters(),
         });
     }
-    told
+    answer
 }
 
-/// Which model is meant.
+/// Query parameters that name a model.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Which {
+pub(super) struct ModelQuery {
     model: Option<String>,
 }
 
-/// The same as a body that names it.
-fn which(query: Result<Query<Which>, QueryRejection>) -> Result<Object, ApiError> {
-    let Query(Which { model }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
+/// Converts the query to a body that names the model.
+fn model_body(query: Result<Query<ModelQuery>, QueryRejection>) -> Result<Object, ApiError> {
+    let Query(ModelQuery { model }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
     Ok(Map::from_iter(model.map(|name| ("model".to_owned(), name.into()))).into())
 }
 
-/// `GET /props`: as llama.cpp's server tells of itself, with what a page needs to offer every knob.
+/// `GET /props`: properties as in llama.cpp's server, and what the page needs to offer every knob.
 pub(super) async fn props(
     State(server): State<Arc<Server>>,
-    query: Result<Query<Which>, QueryRejection>,
+    query: Result<Query<ModelQuery>, QueryRejection>,
 ) -> Result<Json, ApiError> {
-    let body = which(query)?;
-    let told = |server: &Server, model: &Arc<Model>, _: &Map<String, Value>| {
+    let body = model_body(query)?;
+    let answer = |server: &Server, model: &Arc<Model>, _: &Map<String, Value>| {
         let shape = model.engine.config();
         let all = server.models.all();
         let names: Vec<&String> = all.iter().map(|one| &one.name).collect();
         let folders: Vec<_> = all.iter().map(|one| one.folder.display().to_string()).collect();
-        // Without these the command line computes otherwise.
+        // Flags without which a command line would compute differently.
         let weights = server.models.weights();
         let weights = (weights != WeightType::F32).then(|| format!("--weights {}", weights.name()));
         let device = (server.device != DeviceChoice::Auto).then(|| format!("--device {}", server.device));
         let flags: Vec<String> = weights.into_iter().chain(device).collect();
-        // How `/completion` writes where a request says nothing.
+        // The defaults of `/completion`.
         let mut params = llama::defaults(server, model)?;
         params["seed"] = server.seed.map_or(json!(-1), |seed| json!(seed));
         Ok(json!({
@@ -103,23 +103,22 @@ pub(super) async fn props(
             "n_vocab": shape.vocab_size,
             "chat_template": model.template.as_ref().map(|template| template.source.clone()).unwrap_or_default(),
             "eos_token": end_token(model),
-            "bos_token": model.before,
+            "bos_token": model.bos_token,
             "tokenizer_hash": model.tokenizer_hash,
             "build_info": concat!("ember ", env!("CARGO_PKG_VERSION")),
             "knobs": KNOBS.iter().map(|one| knob(one, &model.settings.knobs)).collect::<Vec<_>>(),
             "flags": flags,
         }))
     };
-    Ok(Json(with_model(&server, body, told).await?))
+    Ok(Json(with_model(&server, body, answer).await?))
 }
 
-/// What a page has to know of a knob: what it is where a request says nothing is the folder's word,
-/// or off.
+/// Description of a knob for the page; its default is the folder's setting, else off.
 fn knob(knob: &Knob, folder: &Knobs) -> Value {
     let off = knob.of(&GenerationConfig::default()).to_json();
     let set = knob.set_in(folder).map(|value| value.to_json());
     let (kind, words): (_, Vec<Value>) = match knob.typed.map(|typed| typed.form) {
-        Some(Form::Word(words)) => ("word", words().into_iter().map(|(word, _)| in_json(word)).collect()),
+        Some(Form::Word(words)) => ("word", words().into_iter().map(|(word, _)| json_value(word)).collect()),
         Some(Form::Number) => ("number", Vec::new()),
         Some(Form::Count) => ("whole number", Vec::new()),
         Some(Form::Texts | Form::Special) | None => ("list", Vec::new()),
@@ -137,12 +136,12 @@ fn knob(knob: &Knob, folder: &Knobs) -> Value {
     })
 }
 
-/// A word as a request may say it: true and false are no strings there.
-fn in_json(word: &str) -> Value {
+/// A value as it appears in a request: true and false are booleans there.
+fn json_value(word: &str) -> Value {
     word.parse().map_or_else(|_| json!(word), Value::Bool)
 }
 
-/// `GET /slots`: places for requests, and who is at work there.
+/// `GET /slots`: the slots and their active requests.
 pub(super) async fn slots(
     State(server): State<Arc<Server>>,
     query: Result<Query<Slots>, QueryRejection>,
@@ -157,7 +156,7 @@ pub(super) async fn slots(
         let model = loaded.iter().find(|model| name.is_none_or(|name| model.name == name));
         model.map_or(0, |model| model.engine.config().context_length)
     };
-    let one = |(id, busy): (usize, &Option<super::server::Busy>)| match busy {
+    let one = |(id, busy): (usize, &Option<super::server::ActiveRequest>)| match busy {
         None => json!({ "id": id, "n_ctx": contexts(None), "is_processing": false }),
         Some(busy) => json!({
             "id": id, "n_ctx": contexts(Some(&busy.model)), "is_processing": true, "id_task": busy.id,
@@ -168,18 +167,18 @@ pub(super) async fn slots(
     Ok(Json(slots.iter().enumerate().map(one).collect()))
 }
 
-/// What `/slots` may be asked.
+/// Query parameters of `/slots`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Slots {
     fail_on_no_slot: Option<String>,
 }
 
-/// Most tokens to tell the pieces of: each takes about a kilobyte on the way to an answer.
-const MOST_PIECES: usize = 1 << 16;
+/// Most tokens for which pieces are returned: each takes about a kilobyte in memory.
+const MAX_PIECES: usize = 1 << 16;
 
-/// What `/tokenize` may be asked: llama.cpp's `{content, add_special, parse_special, with_pieces}`,
-/// or vLLM's `{prompt, add_special_tokens}`.
+/// The body of `/tokenize`: llama.cpp's `{content, add_special, parse_special, with_pieces}`, or
+/// vLLM's `{prompt, add_special_tokens}`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tokenize {
@@ -201,9 +200,9 @@ pub(super) async fn tokenize(State(server): State<Arc<Server>>, body: Object) ->
                 return Err(ApiError::param(other, format!("{name} and {other} are the same; send one of them")));
             }
         }
-        let Tokenize { content, add_special, parse_special, with_pieces, .. } = parsed(body)?;
+        let Tokenize { content, add_special, parse_special, with_pieces, .. } = parse_body(body)?;
         let text = content.ok_or_else(|| ApiError::param("content", "there is no text; send it as content"))?;
-        // Who asks as vLLM is asked has names of special tokens read as these.
+        // vLLM's form of the request parses names of special tokens by default.
         let parses = parse_special.unwrap_or(body.contains_key("prompt"));
         let special = if parses { SpecialTokens::Parse } else { SpecialTokens::Text };
         let tokenizer = model.tokenizer.as_ref();
@@ -218,8 +217,8 @@ pub(super) async fn tokenize(State(server): State<Arc<Server>>, body: Object) ->
             Ok(text) => json!({ "id": id, "piece": text }),
             Err(error) => json!({ "id": id, "piece": error.into_bytes() }),
         };
-        if with_pieces && ids.len() > MOST_PIECES {
-            let message = format!("with_pieces can tell of {MOST_PIECES} tokens; the text has {}", ids.len());
+        if with_pieces && ids.len() > MAX_PIECES {
+            let message = format!("with_pieces can tell of {MAX_PIECES} tokens; the text has {}", ids.len());
             return Err(ApiError::param("with_pieces", message));
         }
         let tokens = if with_pieces { ids.iter().map(|&id| piece(id)).collect() } else { json!(ids) };
@@ -228,7 +227,7 @@ pub(super) async fn tokenize(State(server): State<Arc<Server>>, body: Object) ->
     Ok(Json(with_model(&server, body, tokens).await?))
 }
 
-/// What `/detokenize` may be asked.
+/// The body of `/detokenize`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Detokenize {
@@ -237,10 +236,10 @@ struct Detokenize {
     tokens: Option<Value>,
 }
 
-/// The body of a request that has no dialects, any part of which may be left out.
-fn parsed<T: DeserializeOwned>(body: &Map<String, Value>) -> Result<T, ApiError> {
+/// Parses the body of a route without dialects; every field is optional.
+fn parse_body<T: DeserializeOwned>(body: &Map<String, Value>) -> Result<T, ApiError> {
     T::deserialize(body).map_err(|error| {
-        // What is wrong does not say where it stands: each part is tried by itself.
+        // The error does not name the field, so each field is parsed alone to find it.
         let alone = |name: &String, value: &Value| Map::from_iter([(name.clone(), value.clone())]);
         let at_fault = body.iter().find(|(name, value)| T::deserialize(&alone(name, value)).is_err());
         match at_fault {
@@ -252,16 +251,16 @@ fn parsed<T: DeserializeOwned>(body: &Map<String, Value>) -> Result<T, ApiError>
 
 pub(super) async fn detokenize(State(server): State<Arc<Server>>, body: Object) -> Result<Json, ApiError> {
     let text = |_: &Server, model: &Arc<Model>, body: &Map<String, Value>| {
-        let Detokenize { tokens, .. } = parsed(body)?;
+        let Detokenize { tokens, .. } = parse_body(body)?;
         let ids = tokens.as_ref().and_then(ids_of);
-        let ids = ids.ok_or_else(|| ApiError::wrong("tokens", "a list of token ids"))?;
+        let ids = ids.ok_or_else(|| ApiError::wrong_type("tokens", "a list of token ids"))?;
         if let Some(id) = ids.iter().find(|id| **id as usize >= model.engine.config().vocab_size) {
             return Err(ApiError::param("tokens", format!("there is no token {id}")));
         }
         let Some(tokenizer) = &model.tokenizer else {
             return Err(ApiError::invalid("this checkpoint holds no tokenizer"));
         };
-        // A vocabulary may have rows that stand for nothing: beyond the tokenizer's last id, or in between.
+        // A vocabulary may have unused ids: beyond the tokenizer's last id, or in between.
         let is_missing = |&id: &u32| tokenizer.decode_text(&[id]).is_err();
         let text = tokenizer.decode_text(&ids).map_err(|error| match ids.iter().copied().find(is_missing) {
             Some(id) => ApiError::param("tokens", format!("the tokenizer has no token {id}; leave it out")),
@@ -272,18 +271,18 @@ pub(super) async fn detokenize(State(server): State<Arc<Server>>, body: Object) 
     Ok(Json(with_model(&server, body, text).await?))
 }
 
-/// What lm-evaluation-harness asks.
+/// `GET /tokenizer_info`, for lm-evaluation-harness.
 pub(super) async fn tokenizer_info(
     State(server): State<Arc<Server>>,
-    query: Result<Query<Which>, QueryRejection>,
+    query: Result<Query<ModelQuery>, QueryRejection>,
 ) -> Result<Json, ApiError> {
-    let told = |_: &Server, model: &Arc<Model>, _: &Map<String, Value>| {
+    let answer = |_: &Server, model: &Arc<Model>, _: &Map<String, Value>| {
         Ok(json!({
-            "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end_token(model), "bos_token": model.before,
+            "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end_token(model), "bos_token": model.bos_token,
             "pad_token": null, "chat_template": model.template.as_ref().map(|template| template.source.clone()),
         }))
     };
-    Ok(Json(with_model(&server, which(query)?, told).await?))
+    Ok(Json(with_model(&server, model_body(query)?, answer).await?))
 }
 
 /// The name of the token that ends a text.

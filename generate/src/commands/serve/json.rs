@@ -1,4 +1,4 @@
-//! JSON as an answer.
+//! JSON answers.
 
 use std::convert::Infallible;
 
@@ -8,22 +8,22 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use serde_json::Value;
 
-/// Bytes of an answer that the connection is given at a time.
+/// Bytes of an answer per chunk of the body.
 const PIECE: usize = 64 << 10;
 
-/// An answer.
+/// A JSON answer.
 pub(super) struct Json(pub(super) Value);
 
 impl Json {
-    /// The answer, which keeps `room` until a reader, who may be slow, has taken all of it.
-    pub(super) fn with(self, room: impl Send + 'static) -> Response {
+    /// The answer as a body that keeps `guard` alive until the client has read all of it.
+    pub(super) fn holding(self, guard: impl Send + 'static) -> Response {
         let text = self.0.to_string();
         let headers = [(CONTENT_TYPE, "application/json".to_owned()), (CONTENT_LENGTH, text.len().to_string())];
-        let pieces = unfold((Bytes::from(text), room), |(mut rest, room)| async move {
+        let pieces = unfold((Bytes::from(text), guard), |(mut rest, guard)| async move {
             let piece = rest.split_to(rest.len().min(PIECE));
-            // A copy: what waits to be sent is not to keep the whole.
+            // A copy, so that a chunk waiting to be sent does not keep the whole answer in memory.
             let piece = (!piece.is_empty()).then(|| Ok::<_, Infallible>(Bytes::copy_from_slice(&piece)))?;
-            Some((piece, (rest, room)))
+            Some((piece, (rest, guard)))
         });
         (headers, Body::from_stream(pieces)).into_response()
     }

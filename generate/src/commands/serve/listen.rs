@@ -1,5 +1,5 @@
-//! Connections: how many, how long a client may take to say what it wants, and how all this ends.
-//! How long one may leave what it is told unread is [`Socket`]'s.
+//! Accepts connections, limits their number and the time to send a request's head, and shuts down.
+//! [`Socket`] limits how long a client may leave its answer unread.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -21,42 +21,40 @@ use tokio::sync::Semaphore;
 
 use super::socket::Socket;
 
-/// Threads that pass on what clients send and are told.
+/// Threads of the async runtime.
 const WORKERS: usize = 2;
 
-/// Requests that are understood at the same time: each may be long, and many of them in memory at
-/// once are what nobody needs.
+/// Requests parsed at the same time: each may be long, and this bounds the memory for them.
 const READERS: usize = 8;
 
-/// Long ones among them, so that short ones find a reader.
+/// Long requests among them, so that readers remain for short ones.
 pub(super) const LONG_READERS: usize = READERS / 4;
 
-/// Threads that an answer may need: all of the runtime's, and one that writes.
+/// Threads that an answer may need: all of the runtime's, and one that generates.
 const THREADS: usize = WORKERS + READERS + 1;
 
-/// How long a reader stays that has nothing to read: as long as the server.
-const KEPT: Duration = Duration::from_secs(u32::MAX as u64);
+/// How long an idle reader thread is kept: as long as the server runs.
+const KEEP_ALIVE: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// Connections at once; who comes beyond them waits to be let in.
-const MOST_CONNECTIONS: usize = 1024;
+/// Concurrent connections; further ones wait to be accepted.
+const MAX_CONNECTIONS: usize = 1024;
 
-/// How long the head of a request may take to come, from the first byte or from when the connection
-/// was opened.
-const HEAD: Duration = Duration::from_secs(15);
+/// Timeout for a request's head, from the first byte or from the opening of the connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Bytes of a request's head, which are held before anything else is known of it.
-const MOST_HEAD: usize = 64 << 10;
+/// Largest head of a request; it is buffered before any other check.
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Lines of a request's head.
-const MOST_HEADERS: usize = 100;
+/// Header lines of a request.
+const MAX_HEADERS: usize = 100;
 
-/// How long connections that ask nothing are waited for at the end.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long shutdown waits for connections without a request.
+const IDLE_GRACE: Duration = Duration::from_secs(1);
 
-/// How often a server looks whether it is asked to end.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often the server polls for shutdown.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The address to listen on, as it is typed.
+/// Parses the address to listen on.
 pub(super) fn address(typed: &str) -> Result<IpAddr, String> {
     if typed == "localhost" {
         return Ok(Ipv4Addr::LOCALHOST.into());
@@ -65,25 +63,25 @@ pub(super) fn address(typed: &str) -> Result<IpAddr, String> {
     typed.parse().map_err(|_| what.to_owned())
 }
 
-/// What a server runs on, made before anybody is told that it listens.
+/// The async runtime, created before the server announces that it listens.
 ///
 /// # Errors
-/// When the system does not give it the threads that it needs.
+/// When the system does not grant the threads that it needs.
 pub(super) fn runtime() -> Result<Runtime> {
-    // A runtime that gets a part of its threads waits for the others for ever.
+    // A runtime that gets only some of its threads waits forever for the others.
     ensure_threads(THREADS)?;
     let mut runtime = runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(WORKERS).max_blocking_threads(READERS).thread_keep_alive(KEPT);
+    let runtime = runtime.worker_threads(WORKERS).max_blocking_threads(READERS).thread_keep_alive(KEEP_ALIVE);
     let runtime = runtime.enable_all().build().context("cannot start the server")?;
     start_readers(&runtime);
     Ok(runtime)
 }
 
-/// Starts the threads that read requests now: later there may be none left, and who was let in would
+/// Starts the reader threads now: later the system may have none left, and accepted requests would
 /// wait for one.
 fn start_readers(runtime: &Runtime) {
     let gate = Arc::new(Mutex::new(()));
-    let closed = gate.lock(); // while all wait, each takes a thread of its own
+    let closed = gate.lock(); // each task blocks, so each needs its own thread
     for _ in 0..READERS {
         let waiting = Arc::clone(&gate);
         runtime.spawn_blocking(move || drop(waiting.lock()));
@@ -91,11 +89,11 @@ fn start_readers(runtime: &Runtime) {
     drop(closed);
 }
 
-/// Makes sure that the system gives so many threads at once.
+/// Checks that the system grants `count` threads at once.
 fn ensure_threads(count: usize) -> Result<()> {
     let gate = Mutex::new(());
     thread::scope(|scope| {
-        let closed = gate.lock(); // none ends before all have begun
+        let closed = gate.lock(); // no thread ends before all have started
         for _ in 0..count {
             let started = thread::Builder::new().spawn_scoped(scope, || drop(gate.lock()));
             started.with_context(|| {
@@ -107,7 +105,7 @@ fn ensure_threads(count: usize) -> Result<()> {
     })
 }
 
-/// Answers until it is asked to end, and then finishes what it has begun.
+/// Serves until shutdown is requested, then finishes the requests in progress.
 pub(super) fn serve(
     runtime: Runtime,
     listener: TcpListener,
@@ -118,66 +116,66 @@ pub(super) fn serve(
     runtime.block_on(async {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let begun = GracefulShutdown::new();
-        accept(&listener, &app, &begun, asked_to_end(interrupt.clone())).await;
+        let connections = GracefulShutdown::new();
+        accept(&listener, &app, &connections, shutdown_requested(interrupt.clone())).await;
         drop(listener);
-        let (closed, idle) = (pin!(begun.shutdown()), pin!(idle_for_a_while(is_idle)));
+        let (closed, idle) = (pin!(connections.shutdown()), pin!(idle_for_a_while(is_idle)));
         select(closed, idle).await;
         Ok(())
     })
 }
 
-/// Waits until the server has been idle for a while: what is left then are connections that ask nothing.
+/// Waits until the server has been idle for a while: the remaining connections carry no request.
 async fn idle_for_a_while(is_idle: impl Fn() -> bool) {
     let mut since = Instant::now();
-    while since.elapsed() < GRACE {
-        tokio::time::sleep(LOOK).await;
+    while since.elapsed() < IDLE_GRACE {
+        tokio::time::sleep(POLL_INTERVAL).await;
         if !is_idle() {
             since = Instant::now();
         }
     }
 }
 
-/// Waits until somebody asks the server to end.
-async fn asked_to_end(interrupt: Interrupt) {
+/// Waits until shutdown is requested.
+async fn shutdown_requested(interrupt: Interrupt) {
     while !interrupt.requested() {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Lets clients in, until `end`.
+/// Accepts connections until `end`.
 async fn accept(
     listener: &tokio::net::TcpListener,
     app: &Router,
-    begun: &GracefulShutdown,
+    connections: &GracefulShutdown,
     end: impl Future<Output = ()>,
 ) {
-    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    let letting_in = async {
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let accepting = async {
         loop {
-            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
-                // Too many files are open, say: soon there may be fewer.
+                // For example too many open files, which may pass.
                 Err(_) => {
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                     continue;
                 }
             };
-            let _ = stream.set_nodelay(true); // a token is to be seen when it comes
+            let _ = stream.set_nodelay(true); // send each token at once
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(HEAD)
-                .max_buf_size(MOST_HEAD)
-                .max_headers(MOST_HEADERS)
+                .header_read_timeout(HEAD_TIMEOUT)
+                .max_buf_size(MAX_HEAD_BYTES)
+                .max_headers(MAX_HEADERS)
                 .serve_connection(TokioIo::new(Socket::new(stream)), TowerToHyperService::new(app.clone()));
-            let connection = begun.watch(connection);
+            let connection = connections.watch(connection);
             tokio::spawn(async move {
-                let _ = connection.await; // a client that is gone is nobody's fault
-                drop(place);
+                let _ = connection.await; // a disconnect is not an error
+                drop(permit);
             });
         }
     };
-    let (letting_in, end) = (pin!(letting_in), pin!(end));
-    select(letting_in, end).await;
+    let (accepting, end) = (pin!(accepting), pin!(end));
+    select(accepting, end).await;
 }

@@ -1,4 +1,4 @@
-//! `--log-requests`: what was asked and what came of it, a line of JSON each.
+//! `--log-requests`: requests and their results as JSON lines.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,17 +10,17 @@ use anyhow::{Context, Result, ensure};
 use ember_cli::terminal;
 use serde_json::{Value, json};
 
-/// The file.
+/// The log file.
 pub(super) struct RequestLog {
     path: PathBuf,
     file: Mutex<File>,
-    /// Whether it was said that a line could not be written.
-    said: Once,
+    /// Whether a failure to write was reported.
+    reported: Once,
 }
 
 impl RequestLog {
-    /// Goes on behind what the file holds already, which must be such a log: another file may be the
-    /// user's own, named by mistake.
+    /// Opens the file to append. An existing file must be such a log: another may be the user's
+    /// own, named by mistake.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let is_new = !path.metadata().is_ok_and(|there| there.is_file() && there.len() > 0);
         ensure!(
@@ -30,17 +30,17 @@ impl RequestLog {
         );
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file.with_context(|| format!("cannot write --log-requests {}", path.display()))?;
-        Ok(Self { path: path.to_owned(), file: Mutex::new(file), said: Once::new() })
+        Ok(Self { path: path.to_owned(), file: Mutex::new(file), reported: Once::new() })
     }
 
-    /// A line; where it cannot be written that is said, once, and the request goes on all the same.
+    /// Writes a line. A failure is reported once, and does not affect the request.
     pub(super) fn line(&self, mut line: Value) {
         line["time"] = json!(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()));
         let written =
             self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(format!("{line}\n").as_bytes());
         if let Err(error) = written {
             let path = self.path.display();
-            self.said.call_once(|| {
+            self.reported.call_once(|| {
                 terminal::say(format_args!(
                     "cannot write --log-requests {path}: {error}; requests are answered, and some are not in it"
                 ))
@@ -49,13 +49,13 @@ impl RequestLog {
     }
 }
 
-/// Bytes of a file's first line by which it is known.
-const MOST_LINE: u64 = 64 << 20;
+/// Most bytes read of a file's first line to recognize a log.
+const MAX_LINE: u64 = 64 << 20;
 
-/// Whether a file begins with a line that this program has written.
+/// Whether a file begins with a line of a request log.
 fn is_log(path: &Path) -> bool {
     let mut first = String::new();
-    let read = File::open(path).and_then(|file| BufReader::new(file.take(MOST_LINE)).read_line(&mut first));
+    let read = File::open(path).and_then(|file| BufReader::new(file.take(MAX_LINE)).read_line(&mut first));
     let line = serde_json::from_str::<Value>(&first);
     read.is_ok() && line.is_ok_and(|line| ["prompts", "written_tokens"].iter().all(|key| line.get(key).is_some()))
 }

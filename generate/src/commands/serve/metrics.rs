@@ -1,5 +1,5 @@
-//! `GET /metrics`, in Prometheus' text format, by the names of llama.cpp's server; what it has not
-//! is `ember:`.
+//! `GET /metrics`, in Prometheus' text format, with the names of llama.cpp's server; metrics that
+//! it lacks begin with `ember:`.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn gauges(server: &Server) -> Vec<Row> {
         ("llamacpp:requests_processing", "Requests at work", running as f64),
         ("llamacpp:requests_deferred", "Requests that wait for a place", of(&counts.waiting)),
         ("llamacpp:n_busy_slots_per_decode", "Tokens a pass", tokens as f64 / (steps as f64).max(1.0)),
-        ("ember:models_loaded", "Models in memory", server.models.at_work() as f64),
+        ("ember:models_loaded", "Models in memory", server.models.engine_count() as f64),
         ("ember:cache_bytes", "Bytes of the caches in use", bytes.sum::<usize>() as f64),
     ]
 }

@@ -1,10 +1,10 @@
-//! `ember-generate serve`: checkpoints behind HTTP, for the clients that people have.
+//! `ember-generate serve`: serves checkpoints over HTTP to existing clients.
 //!
-//! Who may ask is decided before anything is read ([`guard`]). A request finds its model
-//! ([`handler`], [`names`], [`models`]), is parsed ([`request`], and a dialect: [`completions`],
-//! [`chat`], [`llama`]) and refused where it would take too much ([`parsed_request`]), waits for a
-//! place ([`server`]), is written on a thread of its own against its model's engine ([`writing`],
-//! [`ember_decoding::engine`]), and answered at once or by a stream ([`answer`]).
+//! Access is checked before the body is read ([`guard`]). A request is then matched to its model
+//! ([`handler`], [`names`], [`models`]), parsed ([`request`], and a dialect: [`completions`],
+//! [`chat`], [`llama`]) and checked against resource limits ([`parsed_request`]). It waits for a
+//! slot ([`server`]), generates on its own thread with its model's engine ([`writing`],
+//! [`ember_decoding::engine`]), and is answered whole or as a stream ([`answer`]).
 
 mod answer;
 mod body;
@@ -56,7 +56,7 @@ use ember_cli::terminal;
 use ember_decoding::run_folder;
 use ember_host::interrupt::Interrupt;
 use ember_model::device;
-use models::{Loading, Model, Models};
+use models::{LoadOptions, Model, Models};
 use names::{NamedFolder, Served};
 pub use running::Running;
 use server::Server;
@@ -162,28 +162,28 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
             args.host
         ))
     );
-    // The engines have threads of their own, outside the pool that the commands run in.
+    // The engines run on threads outside the pool of the commands, so they use the global pool.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).stack_size(16 << 20);
     pool.build_global().context("cannot start threads")?;
     let named = args.model.iter().map(NamedFolder::resolved).collect::<Result<Vec<_>>>()?;
     if args.serves_run() {
-        run_folder::find(args.from.as_deref())?; // what is not there is said before the wait for a device
+        run_folder::find(args.from.as_deref())?; // report a missing run before waiting for the device
     }
     let selected = device::select(common.device)?;
     notes.say(selected.line());
-    let loading = Loading {
+    let options = LoadOptions {
         device: selected.device.clone(),
         weights: args.weights.chosen,
         tokens_per_step: args.tokens_per_step.into(),
         cache_bytes: (args.cache_mib as usize) << 20,
-        most_bytes: (args.models_mib as usize) << 20,
+        max_bytes: (args.models_mib as usize) << 20,
     };
     let log = args.log_requests.as_deref().map(log::RequestLog::open).transpose()?;
-    let (models, first) = open(args, named, &loading, notes)?;
-    // For people who go on at a shell.
+    let (models, first) = open(args, named, &options, notes)?;
+    // The page shows it in commands to type at a shell.
     let from = args.from.as_deref().unwrap_or(&first.folder).display().to_string();
-    say_what_is_served(&models, &first, &notes);
-    drop(first); // it may be put away like any other
+    print_models(&models, &first, &notes);
+    drop(first); // so that it can be evicted like any other
     let listener = TcpListener::bind(SocketAddr::new(args.host, args.port))
         .with_context(|| format!("cannot listen on {}:{}; choose another --port", args.host, args.port))?;
     let address = listener.local_addr().context("cannot listen")?;
@@ -200,7 +200,7 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let runtime = listen::runtime()?;
     notes.say(format!("listening on http://{address}; Ctrl-C ends when what is being written is finished"));
     if args.port == 0 && common.quiet {
-        // Nobody could know it otherwise.
+        // The caller has no other way to learn the port.
         let mut out = terminal::stdout();
         writeln!(out, "http://{address}")?;
         out.flush()?;
@@ -211,17 +211,22 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
 }
 
 impl ServeArgs {
-    /// Whether a run or checkpoint is served beside what `--model` names.
+    /// Whether a run or checkpoint is served besides the models of `--model`.
     fn serves_run(&self) -> bool {
         self.model.is_empty() || self.from.is_some() || self.checkpoints
     }
 }
 
-/// The models to serve, `named` among them. The default one is loaded before anybody is let in: what is
-/// wrong with it is said here.
-fn open(args: &ServeArgs, named: Vec<NamedFolder>, loading: &Loading, notes: Notes) -> Result<(Models, Arc<Model>)> {
+/// The models to serve, including `named`. Loads the default model before the server listens, so
+/// that its errors show at startup.
+fn open(
+    args: &ServeArgs,
+    named: Vec<NamedFolder>,
+    options: &LoadOptions,
+    notes: Notes,
+) -> Result<(Models, Arc<Model>)> {
     let load = |served| -> Result<(Models, Arc<Model>)> {
-        let mut models = Models::new(served, loading.clone())?;
+        let mut models = Models::new(served, options.clone())?;
         models.notes = notes;
         let first = models.load_default()?;
         Ok((models, first))
@@ -236,8 +241,8 @@ fn open(args: &ServeArgs, named: Vec<NamedFolder>, loading: &Loading, notes: Not
     })
 }
 
-/// Says which model is loaded and how large its cache is, and which others can be asked for.
-fn say_what_is_served(models: &Models, first: &Model, notes: &Notes) {
+/// Prints the loaded model, the size of its cache, and the other available models.
+fn print_models(models: &Models, first: &Model, notes: &Notes) {
     notes.say(format!("model: {} ({})", first.name, first.folder.display()));
     notes.say(format!(
         "cache: {} positions for texts at work and beginnings that come again, {} MiB",
@@ -249,17 +254,17 @@ fn say_what_is_served(models: &Models, first: &Model, notes: &Notes) {
     }
 }
 
-/// All that can be asked.
+/// All routes of the server.
 fn router(server: Arc<Server>, guard: Arc<guard::Guard>, without: &[Optional]) -> Router {
-    let (has, off) = (|what| !without.contains(&what), || async { error::ApiError::off() });
-    let of_openai = Router::new()
+    let (has, off) = (|what| !without.contains(&what), || async { error::ApiError::disabled() });
+    let openai_routes = Router::new()
         .route("/models", get(info::models))
         .route("/models/{*model}", get(info::model))
         .route("/chat/completions", post(chat::chat_completions))
         .route("/chat/completions/input_tokens", post(chat::input_tokens));
     Router::new()
-        .nest("/v1", of_openai.clone())
-        .merge(of_openai)
+        .nest("/v1", openai_routes.clone())
+        .merge(openai_routes)
         .route("/v1/completions", post(completions::completions))
         .route("/completion", post(llama::completion))
         .route("/completions", post(llama::completion))

@@ -1,4 +1,4 @@
-//! The models in memory: loaded when they are asked for, dropped when memory is needed for others.
+//! The models in memory: loaded on request, evicted when others need the memory.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,35 +23,35 @@ use super::error::ApiError;
 use super::names::{NamedFolder, Served};
 use super::template::Template;
 
-/// A model at work.
+/// A loaded model.
 pub(super) struct Model {
     pub(super) name: String,
     pub(super) folder: PathBuf,
     pub(super) engine: Engine,
     pub(super) tokenizer: Option<Tokenizer>,
-    /// Tells one tokenizer from another: models that have the same one mean the same by an id.
+    /// Hash of the vocabulary: for models with equal hashes, an id is the same token.
     pub(super) tokenizer_hash: Option<String>,
     pub(super) settings: FolderSettings,
     pub(super) end_tokens: Vec<u32>,
     pub(super) constraints: Constraints,
     pub(super) template: Option<Template>,
-    /// Why it has no template though its folder has one.
+    /// Why the folder's template cannot be used, if it cannot.
     pub(super) template_refused: Option<String>,
-    /// The name of the token that stands before a text, if one does.
-    pub(super) before: Option<String>,
-    /// The token that a text of its own begins with, where there is one.
+    /// The name of the token that the tokenizer puts before texts, if any.
+    pub(super) bos_token: Option<String>,
+    /// The token that starts a new text, if the model has one.
     pub(super) opening: Option<u32>,
     pub(super) memory: Memory,
-    /// Positions of the cache that a request may take.
+    /// Cache positions that a request may take.
     pub(super) usable_slots: usize,
 }
 
-/// What a model takes of the machine's memory.
+/// A model's memory.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {
-    /// Positions that the cache has memory for.
+    /// Positions in the cache.
     pub(super) slots: usize,
-    /// Bytes of the cache for a position.
+    /// Bytes of a cache position.
     pub(super) slot_bytes: usize,
     weight_bytes: usize,
 }
@@ -67,20 +67,20 @@ impl Memory {
     }
 }
 
-/// What all models are loaded with.
+/// Options for loading every model.
 #[derive(Clone)]
-pub(super) struct Loading {
+pub(super) struct LoadOptions {
     pub(super) device: Device,
     pub(super) weights: WeightType,
     pub(super) tokens_per_step: usize,
-    /// Bytes of each model's cache at most.
+    /// Most bytes of each model's cache.
     pub(super) cache_bytes: usize,
-    /// Bytes of all models at most, weights and caches; one by itself may have more.
-    pub(super) most_bytes: usize,
+    /// Most bytes of all models, weights and caches; a single model may have more.
+    pub(super) max_bytes: usize,
 }
 
-impl Loading {
-    /// What a model of this shape will take.
+impl LoadOptions {
+    /// The memory that a model of this shape will take.
     fn memory(&self, shape: &GptConfig) -> Result<Memory> {
         let (slot_bytes, context) = (shape.kv_cache_bytes(1, 1).max(1), shape.context_length);
         // A text of the whole context must always fit.
@@ -100,38 +100,37 @@ impl Loading {
             WeightType::Int8 => 8.5 / 8.0,
         };
         let weight_bytes = (shape.parameters() as f64 * weight_bytes) as usize;
-        Ok(Memory { slots: slots.min(MOST_CONTEXTS * context), slot_bytes, weight_bytes })
+        Ok(Memory { slots: slots.min(MAX_CONTEXTS * context), slot_bytes, weight_bytes })
     }
 }
 
-/// All models that can be asked for.
+/// All served models.
 pub(super) struct Models {
     served: Served,
-    loading: Loading,
-    /// Those in memory, the least recently asked for first.
+    options: LoadOptions,
+    /// Models in memory, least recently used first.
     loaded: Mutex<Vec<Arc<Model>>>,
-    /// Held while a model loads, so that none is loaded twice, and never two at once: there may be no
-    /// memory for both.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Held while a model loads, so that no model is loaded twice, and no two at once: memory may
+    /// not suffice for both.
+    load_lock: Arc<tokio::sync::Mutex<()>>,
     accounts: Mutex<Accounts>,
-    /// The models of which it was said that their template cannot be used: each is said once, however
-    /// often it is loaded.
-    without_template: Mutex<BTreeSet<String>>,
-    /// Where that is said.
+    /// Models whose unusable template was reported: once each, however often they are loaded.
+    template_reported: Mutex<BTreeSet<String>>,
+    /// Receives these reports.
     pub(super) notes: Notes,
-    /// Seconds since 1970 when the server began.
+    /// Start of the server, in seconds since 1970.
     pub(super) created: u64,
 }
 
-/// What the engines of all models have done, those that were put away included.
+/// Counters of all engines, including those of evicted models.
 #[derive(Default)]
 struct Accounts {
     open: Vec<Account>,
-    /// Of those that have ended.
+    /// Totals of engines that have ended.
     closed: Passes,
 }
 
-/// Passes through models, and the tokens that went through.
+/// Forward passes of models, and the tokens in them.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Passes {
     pub(super) steps: u64,
@@ -139,105 +138,106 @@ pub(super) struct Passes {
 }
 
 impl Passes {
-    fn and(self, Figures { steps, tokens, .. }: Figures) -> Self {
+    fn plus(self, Figures { steps, tokens, .. }: Figures) -> Self {
         Self { steps: self.steps + steps, tokens: self.tokens + tokens }
     }
 }
 
-/// Texts of this many contexts' length fit the cache of a small model, for which the bound in bytes
-/// would allow far more than anybody asks for.
-const MOST_CONTEXTS: usize = 256;
+/// Largest cache, in context lengths. For small models the limit in bytes would allow far more than
+/// is useful.
+const MAX_CONTEXTS: usize = 256;
 
-/// How often is looked whether there is memory for a model.
-const LOOKING: Duration = Duration::from_millis(5);
+/// How often to check whether there is memory for a model.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How long a request waits for the memory of other models; tests do not wait that long.
-pub(super) const MOST_WAIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
+/// How long a request waits for other models' memory; shorter in tests.
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
 
 impl Models {
     /// # Errors
-    /// When two have one name.
-    pub(super) fn new(served: Served, loading: Loading) -> Result<Self> {
+    /// When two models have the same name.
+    pub(super) fn new(served: Served, options: LoadOptions) -> Result<Self> {
         served.check_names()?;
-        let (loaded, turn, accounts, without_template) = Default::default();
+        let (loaded, load_lock, accounts, template_reported) = Default::default();
         let (notes, created) = (Notes::new(true), now());
-        Ok(Self { served, loading, loaded, turn, accounts, without_template, notes, created })
+        Ok(Self { served, options, loaded, load_lock, accounts, template_reported, notes, created })
     }
 
-    /// All that can be asked for.
+    /// All models available now.
     pub(super) fn all(&self) -> Vec<NamedFolder> {
         self.served.all()
     }
 
-    /// The one of this name, or the default.
+    /// The model of this name, or the default.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// When no model has this name.
     pub(super) fn find(&self, name: Option<&str>) -> Result<NamedFolder, ApiError> {
         self.served.find(name)
     }
 
-    /// This model, if it is in memory.
+    /// This model, if it is in memory; marks it as most recently used.
     pub(super) fn in_memory(&self, wanted: &NamedFolder) -> Option<Arc<Model>> {
-        let mut loaded = locked(&self.loaded);
+        let mut loaded = lock(&self.loaded);
         let place = loaded.iter().position(|model| model.name == wanted.name)?;
         let model = loaded.remove(place);
         loaded.push(Arc::clone(&model));
         Some(model)
     }
 
-    /// Waits, without a thread, until nobody loads one.
-    pub(super) async fn turn(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.turn).lock_owned().await
+    /// Waits, without blocking a thread, until no model is being loaded.
+    pub(super) async fn load_lock(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.load_lock).lock_owned().await
     }
 
-    /// Waits, without a thread, until there is memory for this model, if it is not in memory already. The caller
-    /// has the turn.
+    /// Waits, without blocking a thread, until there is memory for this model, unless it is loaded
+    /// already. The caller holds the load lock.
     ///
     /// # Errors
-    /// When the model is gone, or others are still at work at `until`.
-    pub(super) async fn room(&self, wanted: &NamedFolder, until: Instant) -> Result<(), ApiError> {
+    /// When the model's folder is gone, or others still use the memory at `deadline`.
+    pub(super) async fn wait_for_memory(&self, wanted: &NamedFolder, deadline: Instant) -> Result<(), ApiError> {
         if self.in_memory(wanted).is_some() {
             return Ok(());
         }
         if !wanted.folder.join("config.json").is_file() {
             return Err(ApiError::gone(&wanted.name));
         }
-        let memory = || -> Result<Memory> { self.loading.memory(&read_config(&wanted.folder)?) };
-        let bytes = memory().map_err(|error| ApiError::ours(format!("{error:#}")))?.bytes();
-        while !self.has_room(bytes) {
-            if Instant::now() >= until {
+        let memory = || -> Result<Memory> { self.options.memory(&read_config(&wanted.folder)?) };
+        let bytes = memory().map_err(|error| ApiError::internal(format!("{error:#}")))?.bytes();
+        while !self.make_room(bytes) {
+            if Instant::now() >= deadline {
                 return Err(ApiError::no_room(&wanted.name));
             }
-            sleep(LOOKING).await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 
-    /// This model; loaded now where it is not in memory. The caller has the turn, and found room.
-    pub(super) fn get(&self, wanted: &NamedFolder, _turn: OwnedMutexGuard<()>) -> Result<Arc<Model>, ApiError> {
+    /// This model; loads it if it is not in memory. The caller holds the load lock, and has waited
+    /// for memory.
+    pub(super) fn get(&self, wanted: &NamedFolder, _lock: OwnedMutexGuard<()>) -> Result<Arc<Model>, ApiError> {
         if let Some(model) = self.in_memory(wanted) {
             return Ok(model);
         }
         let loaded = self.load(wanted);
-        // Also where it could be loaded: what was no longer there may have been taken for left out.
+        // Checked even after success: a file missing by then may have been taken for optional.
         if !wanted.folder.join("config.json").is_file() {
             return Err(ApiError::gone(&wanted.name));
         }
-        let model = Arc::new(loaded.map_err(|error| ApiError::ours(format!("{error:#}")))?);
-        locked(&self.loaded).push(Arc::clone(&model));
+        let model = Arc::new(loaded.map_err(|error| ApiError::internal(format!("{error:#}")))?);
+        lock(&self.loaded).push(Arc::clone(&model));
         Ok(model)
     }
 
-    /// Whether there is room for another of so many bytes, also once models are put away that nobody uses, the
-    /// least recently asked for first. Those that are at work stay where others find them, and none leaves
-    /// where that would not do.
-    fn has_room(&self, bytes: usize) -> bool {
-        let mut loaded = locked(&self.loaded);
-        // Nobody begins to use one while the lock is held.
+    /// Evicts unused models, least recently used first, until a model of `bytes` fits. Returns
+    /// whether it fits. Models in use stay, and nothing is evicted if evicting all unused models
+    /// would not suffice.
+    fn make_room(&self, bytes: usize) -> bool {
+        let mut loaded = lock(&self.loaded);
+        // No request can get a model while the lock is held.
         let is_unused = |model: &Arc<Model>| Arc::strong_count(model) == 1;
         let bytes_of = |model: &Arc<Model>| model.memory.bytes();
-        let fits = |others: usize| others == 0 || others + bytes <= self.loading.most_bytes;
+        let fits = |others: usize| others == 0 || others + bytes <= self.options.max_bytes;
         if !fits(loaded.iter().filter(|model| !is_unused(model)).map(bytes_of).sum()) {
             return false;
         }
@@ -247,50 +247,50 @@ impl Models {
         }
         let left = loaded.len();
         drop(loaded);
-        // What was put away has its memory until its engine has ended.
-        self.at_work() <= left
+        // An evicted model keeps its memory until its engine has ended.
+        self.engine_count() <= left
     }
 
-    /// How many models have memory: those that can be used, and those that finish what they have begun.
-    pub(super) fn at_work(&self) -> usize {
+    /// Number of models that occupy memory: loaded ones, and evicted ones whose engine still runs.
+    pub(super) fn engine_count(&self) -> usize {
         self.passes();
-        locked(&self.accounts).open.len()
+        lock(&self.accounts).open.len()
     }
 
-    /// What matrices are kept in.
+    /// Type in which the matrices are stored.
     pub(super) fn weights(&self) -> WeightType {
-        self.loading.weights
+        self.options.weights
     }
 
     /// Loads the default model.
     pub(super) fn load_default(&self) -> Result<Arc<Model>> {
         let model = Arc::new(self.load(self.served.default_folder())?);
-        locked(&self.loaded).push(Arc::clone(&model));
+        lock(&self.loaded).push(Arc::clone(&model));
         Ok(model)
     }
 
-    /// Those in memory.
+    /// The models in memory.
     pub(super) fn loaded(&self) -> Vec<Arc<Model>> {
-        locked(&self.loaded).clone()
+        lock(&self.loaded).clone()
     }
 
-    /// What was done since the server began.
+    /// Passes since the server started.
     pub(super) fn passes(&self) -> Passes {
-        let mut accounts = locked(&self.accounts);
+        let mut accounts = lock(&self.accounts);
         let Accounts { open, closed } = &mut *accounts;
         open.retain_mut(|account| {
             let last = account.closed();
-            *closed = last.map_or(*closed, |figures| closed.and(figures));
+            *closed = last.map_or(*closed, |figures| closed.plus(figures));
             last.is_none()
         });
-        open.iter().fold(*closed, |passes, account| passes.and(account.figures()))
+        open.iter().fold(*closed, |passes, account| passes.plus(account.figures()))
     }
 
     fn load(&self, NamedFolder { name, folder }: &NamedFolder) -> Result<Model> {
-        let Loading { device, weights, tokens_per_step, .. } = &self.loading;
+        let LoadOptions { device, weights, tokens_per_step, .. } = &self.options;
         let (model, tokenizer) = load(folder, *weights, true, || Ok(device.clone()))?;
         let shape = model.config().clone();
-        let memory = self.loading.memory(&shape)?;
+        let memory = self.options.memory(&shape)?;
         let limits = Limits { tokens_per_step: *tokens_per_step, slots: memory.slots };
         let (template, template_refused) = self.template(name, Template::of_folder(folder, tokenizer.as_ref()));
         let model = Model {
@@ -301,7 +301,7 @@ impl Models {
             settings: FolderSettings::read(folder)?,
             template,
             template_refused,
-            before: tokenizer.as_ref().and_then(before),
+            bos_token: tokenizer.as_ref().and_then(bos_token),
             opening: opening(folder, tokenizer.as_ref(), shape.vocab_size)?,
             tokenizer_hash: tokenizer.as_ref().map(hash),
             tokenizer,
@@ -309,17 +309,18 @@ impl Models {
             usable_slots: limits.usable_slots(),
             engine: Engine::start(model, limits).context("cannot start a thread for the model")?,
         };
-        locked(&self.accounts).open.push(model.engine.account());
+        lock(&self.accounts).open.push(model.engine.account());
         Ok(model)
     }
 
-    /// The template of the model of this name, or why it has none: it goes on with texts all the same.
+    /// The template of the model of this name, or why it cannot be used: the model can still
+    /// continue texts.
     fn template(&self, name: &str, read: Result<Option<Template>>) -> (Option<Template>, Option<String>) {
         let error = match read {
             Ok(template) => return (template, None),
             Err(error) => format!("{error:#}"),
         };
-        if locked(&self.without_template).insert(name.to_owned()) {
+        if lock(&self.template_reported).insert(name.to_owned()) {
             self.notes
                 .say(format!("model {name}: its chat template cannot be used, and no conversation be held: {error}"));
         }
@@ -327,17 +328,18 @@ impl Models {
     }
 }
 
-/// What is behind a lock; a panic of who held it leaves it as it is.
-fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks a mutex, ignoring poisoning.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Seconds since 1970: when a model, or an answer, was made.
+/// The current time in seconds since 1970.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// xxh3 of what every id stands for: a file of another format may split texts in other words.
+/// xxh3 of every id's bytes. It does not cover how texts are split, which files of different
+/// formats may do differently.
 fn hash(tokenizer: &Tokenizer) -> String {
     let mut all = Vec::new();
     for id in 0..tokenizer.vocab_size() as u32 {
@@ -350,8 +352,8 @@ fn hash(tokenizer: &Tokenizer) -> String {
     format!("{:016x}", xxh3_64(&all))
 }
 
-/// The name of the token that a tokenizer puts before texts.
-fn before(tokenizer: &Tokenizer) -> Option<String> {
+/// The name of the token that the tokenizer puts before texts.
+fn bos_token(tokenizer: &Tokenizer) -> Option<String> {
     let first = *tokenizer.before("", SpecialTokens::Text).first()?;
     Some(token_text(Some(tokenizer), first))
 }
@@ -365,19 +367,24 @@ mod tests {
     use super::super::tests::{checkpoint, tokenizer};
     use super::*;
 
-    fn models_of(folder: &Path, cache_bytes: usize, most_bytes: usize) -> Result<Models> {
+    fn models_of(folder: &Path, cache_bytes: usize, max_bytes: usize) -> Result<Models> {
         checkpoint(folder, &tokenizer());
         let folders = ["a", "b"].map(|name| NamedFolder { name: name.to_owned(), folder: folder.to_owned() }).to_vec();
-        let loading =
-            Loading { device: Device::flex(), weights: WeightType::F32, tokens_per_step: 16, cache_bytes, most_bytes };
-        Models::new(Served { folders, run: None }, loading)
+        let options = LoadOptions {
+            device: Device::flex(),
+            weights: WeightType::F32,
+            tokens_per_step: 16,
+            cache_bytes,
+            max_bytes,
+        };
+        Models::new(Served { folders, run: None }, options)
     }
 
     fn get(models: &Models, name: &str) -> Result<Arc<Model>, ApiError> {
-        let (wanted, turn) = (models.find(Some(name))?, Arc::clone(&models.turn).try_lock_owned().unwrap());
+        let (wanted, lock) = (models.find(Some(name))?, Arc::clone(&models.load_lock).try_lock_owned().unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(models.room(&wanted, Instant::now() + MOST_WAIT))?;
-        models.get(&wanted, turn)
+        runtime.block_on(models.wait_for_memory(&wanted, Instant::now() + MAX_WAIT))?;
+        models.get(&wanted, lock)
     }
 
     /// The memory of one that is put away is free before another is loaded, also where a request still
@@ -390,12 +397,12 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &get(&models, "a").unwrap()));
         thread::scope(|scope| {
             let second = scope.spawn(|| get(&models, "b").map(|model| model.name.clone()).unwrap());
-            thread::sleep(10 * LOOKING);
-            assert!(!second.is_finished() && models.at_work() == 1);
+            thread::sleep(10 * POLL_INTERVAL);
+            assert!(!second.is_finished() && models.engine_count() == 1);
             drop(first);
             assert_eq!(second.join().unwrap(), "b");
         });
-        assert_eq!(models.at_work(), 1);
+        assert_eq!(models.engine_count(), 1);
         std::fs::remove_file(folder.path().join("config.json")).unwrap();
         assert!(get(&models, "b").is_ok());
         assert_eq!(get(&models, "a").err().unwrap().body()["error"]["code"], 404);
@@ -426,7 +433,7 @@ mod tests {
         let first = get(&models, "a").unwrap();
         thread::scope(|scope| {
             let second = scope.spawn(|| get(&models, "b").err().unwrap().body()["error"]["code"].clone());
-            thread::sleep(10 * LOOKING);
+            thread::sleep(10 * POLL_INTERVAL);
             let found = models.in_memory(&models.find(Some("a")).unwrap());
             assert!(!second.is_finished() && Arc::ptr_eq(&first, &found.unwrap()));
             assert_eq!(second.join().unwrap(), 503);

@@ -1,4 +1,4 @@
-//! The names of the models that can be asked for, and the folder that each is in.
+//! The names of the served models, and their folders.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use ember_host::files::name_of;
 
 use super::error::ApiError;
 
-/// A model's name and the folder that it is in.
+/// A model's name and its folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NamedFolder {
     pub(super) name: String,
@@ -17,47 +17,47 @@ pub(super) struct NamedFolder {
 }
 
 impl NamedFolder {
-    /// The same with the checkpoint that its folder means, which may be a run's.
+    /// Replaces the folder by the checkpoint in it, which may be a run's.
     ///
     /// # Errors
-    /// When the folder means none.
+    /// When the folder holds no checkpoint.
     pub(super) fn resolved(&self) -> Result<Self> {
         Ok(Self { name: self.name.clone(), folder: run_folder::find(Some(&self.folder))?.folder })
     }
 }
 
-/// Which models can be asked for.
+/// The models that are served.
 #[derive(Debug)]
 pub(super) struct Served {
-    /// Those that there are from the beginning; the first is the default.
+    /// Models known at startup; the first is the default.
     pub(super) folders: Vec<NamedFolder>,
-    /// A run whose checkpoints can be asked for, too: those that it has at the time.
+    /// A run whose current checkpoints are served too.
     pub(super) run: Option<PathBuf>,
 }
 
 impl Served {
-    /// All that can be asked for now.
+    /// All models available now.
     pub(super) fn all(&self) -> Vec<NamedFolder> {
         let mut all = self.folders.clone();
-        // Of a run that is being moved or removed there is nothing to ask for.
+        // A run that is being moved or removed has no checkpoints.
         if let Some(run) = &self.run {
             let folders = run_folder::checkpoints(run).unwrap_or_default().into_iter();
-            let checkpoints = folders.map(|folder| NamedFolder { name: at_step(run, &folder), folder });
-            // A checkpoint that was named itself stands there already.
+            let checkpoints = folders.map(|folder| NamedFolder { name: checkpoint_name(run, &folder), folder });
+            // A checkpoint that was named itself is already in the list.
             all.extend(checkpoints.filter(|checkpoint| self.folders.iter().all(|other| other.name != checkpoint.name)));
         }
         all
     }
 
-    /// The one for a request that names none.
+    /// The model for requests that name none.
     pub(super) fn default_folder(&self) -> &NamedFolder {
         &self.folders[0]
     }
 
-    /// The one of this name, or the default.
+    /// The model of this name, or the default.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// When no model has this name.
     pub(super) fn find(&self, name: Option<&str>) -> Result<NamedFolder, ApiError> {
         let Some(name) = name else { return Ok(self.default_folder().clone()) };
         if let Some(found) = self.folders.iter().find(|one| one.name == name) {
@@ -69,7 +69,7 @@ impl Served {
     }
 
     /// # Errors
-    /// When two have one name.
+    /// When two models have the same name.
     pub(super) fn check_names(&self) -> Result<()> {
         for (i, NamedFolder { name, .. }) in self.folders.iter().enumerate() {
             ensure!(
@@ -81,13 +81,14 @@ impl Served {
     }
 }
 
-/// The model in `found`, which `from` means, and with `checkpoints` the run whose others can be asked for.
+/// The model in the folder `found`, to which `from` resolved; with `checkpoints` also the run's
+/// other checkpoints.
 pub(super) fn served(from: Option<&Path>, found: PathBuf, checkpoints: bool) -> Result<Served> {
     let folder = found.canonicalize().unwrap_or_else(|_| found.clone());
     let is_named = from.and_then(|from| from.canonicalize().ok()).is_some_and(|from| from == folder);
     let run = folder.parent().filter(|parent| parent.ends_with(run_folder::CHECKPOINTS)).and_then(Path::parent);
     let name = match run {
-        Some(run) if is_named => at_step(run, &folder),
+        Some(run) if is_named => checkpoint_name(run, &folder),
         run => name_of(run.unwrap_or(&folder)).unwrap_or_default(),
     };
     let folders = vec![NamedFolder { name, folder: found }];
@@ -101,7 +102,7 @@ pub(super) fn served(from: Option<&Path>, found: PathBuf, checkpoints: bool) -> 
     Ok(Served { folders, run: Some(run.to_owned()) })
 }
 
-/// `NAME=FOLDER`, as it is typed.
+/// Parses `NAME=FOLDER`.
 pub(super) fn parse_named(text: &str) -> Result<NamedFolder, String> {
     match text.split_once('=') {
         Some((name, folder)) if !name.is_empty() && !folder.is_empty() => {
@@ -111,8 +112,8 @@ pub(super) fn parse_named(text: &str) -> Result<NamedFolder, String> {
     }
 }
 
-/// What a checkpoint is called: `run@step`.
-fn at_step(run: &Path, checkpoint: &Path) -> String {
+/// The name of a checkpoint: `run@step`.
+fn checkpoint_name(run: &Path, checkpoint: &Path) -> String {
     let [run, step] = [run, checkpoint].map(|folder| name_of(folder).unwrap_or_default());
     let number = step.trim_start_matches("step-").trim_start_matches('0');
     format!("{run}@{}", if number.is_empty() { "0" } else { number })

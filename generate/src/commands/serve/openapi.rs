@@ -1,5 +1,5 @@
-//! `GET /openapi.json`: every route and what it takes, for tools and for readers; and `GET /docs`, a
-//! page of it. What a text may be asked for with is what [`request`](super::request) knows.
+//! `GET /openapi.json`: every route and its parameters, for tools; and `GET /docs`, the same as a
+//! page. The parameters of requests for text come from [`request`](super::request).
 
 use std::iter::once;
 
@@ -13,23 +13,23 @@ use super::json::Json;
 use super::request::{COMMON, Dialect, Parameter, find};
 use super::{chat, completions, llama};
 
-/// A route: how it is asked, what it is for, and its parameters.
+/// A route: its paths, method, purpose and parameters.
 struct Route {
     path: &'static str,
-    /// Other paths that are the same.
+    /// Aliases of the path.
     also: &'static [&'static str],
     is_post: bool,
     about: &'static str,
-    /// The parameters that it must have.
-    must: &'static [&'static str],
-    /// All that it may have, where it writes no text.
-    may: &'static [Parameter],
-    /// How a text is asked for, where it writes one.
+    /// Required parameters.
+    required: &'static [&'static str],
+    /// All parameters of a route that generates no text.
+    parameters: &'static [Parameter],
+    /// The dialect of a route that generates text.
     dialect: Option<&'static Dialect>,
 }
 
 const fn get(path: &'static str, also: &'static [&'static str], about: &'static str) -> Route {
-    Route { path, also, is_post: false, about, must: &[], may: &[], dialect: None }
+    Route { path, also, is_post: false, about, required: &[], parameters: &[], dialect: None }
 }
 
 const MODEL: Parameter = COMMON[0];
@@ -43,8 +43,8 @@ const ROUTES: &[Route] = &[
         also: &[],
         is_post: true,
         about: "Goes on with texts, as OpenAI's API does",
-        must: &["prompt"],
-        may: &[],
+        required: &["prompt"],
+        parameters: &[],
         dialect: Some(&completions::DIALECT),
     },
     Route {
@@ -52,8 +52,8 @@ const ROUTES: &[Route] = &[
         also: &["/chat/completions"],
         is_post: true,
         about: "Answers a conversation, where the checkpoint has a chat template",
-        must: &["messages"],
-        may: &[],
+        required: &["messages"],
+        parameters: &[],
         dialect: Some(&chat::DIALECT),
     },
     Route {
@@ -61,8 +61,8 @@ const ROUTES: &[Route] = &[
         also: &["/chat/completions/input_tokens"],
         is_post: true,
         about: "How many tokens a conversation is; what else a conversation may have is let pass",
-        must: &["messages"],
-        may: OF_CONVERSATIONS,
+        required: &["messages"],
+        parameters: CONVERSATION_PARAMETERS,
         dialect: None,
     },
     Route {
@@ -70,8 +70,8 @@ const ROUTES: &[Route] = &[
         also: &["/completions"],
         is_post: true,
         about: "Goes on with texts, as llama.cpp's server does, by its defaults",
-        must: &["prompt"],
-        may: &[],
+        required: &["prompt"],
+        parameters: &[],
         dialect: Some(&llama::DIALECT),
     },
     Route {
@@ -79,8 +79,8 @@ const ROUTES: &[Route] = &[
         also: &[],
         is_post: true,
         about: "The text that a conversation becomes; what else a conversation may have is let pass",
-        must: &["messages"],
-        may: OF_CONVERSATIONS,
+        required: &["messages"],
+        parameters: CONVERSATION_PARAMETERS,
         dialect: None,
     },
     Route {
@@ -88,8 +88,8 @@ const ROUTES: &[Route] = &[
         also: &[],
         is_post: true,
         about: "A text as tokens",
-        must: &["content"],
-        may: &[
+        required: &["content"],
+        parameters: &[
             ("content", "string: the text; prompt is the same"),
             ("add_special", "boolean: with what stands before a prompt; add_special_tokens is the same"),
             ("parse_special", "boolean: names of special tokens are these tokens"),
@@ -103,8 +103,8 @@ const ROUTES: &[Route] = &[
         also: &[],
         is_post: true,
         about: "Tokens as text",
-        must: &["tokens"],
-        may: &[("tokens", "array: token ids"), MODEL],
+        required: &["tokens"],
+        parameters: &[("tokens", "array: token ids"), MODEL],
         dialect: None,
     },
     get("/tokenizer_info", &[], "The tokenizer's special tokens"),
@@ -116,13 +116,13 @@ const ROUTES: &[Route] = &[
     get("/", &[], "The page to write with"),
 ];
 
-/// What makes a text of a conversation.
-const OF_CONVERSATIONS: &[Parameter] = &[
+/// Parameters from which a conversation becomes text.
+const CONVERSATION_PARAMETERS: &[Parameter] = &[
     chat::MESSAGES,
-    chat::OF_TEMPLATES[0],
-    chat::OF_TEMPLATES[1],
-    chat::OF_TEMPLATES[2],
-    chat::OF_TEMPLATES[3],
+    chat::TEMPLATE_PARAMETERS[0],
+    chat::TEMPLATE_PARAMETERS[1],
+    chat::TEMPLATE_PARAMETERS[2],
+    chat::TEMPLATE_PARAMETERS[3],
     MODEL,
 ];
 
@@ -146,7 +146,7 @@ pub(super) async fn openapi() -> Json {
                 json!([{ "name": "model", "in": "path", "required": true, "schema": { "type": "string" } }]);
         }
         if route.is_post {
-            let schema = json!({ "type": "object", "properties": properties(route), "required": route.must });
+            let schema = json!({ "type": "object", "properties": properties(route), "required": route.required });
             operation["requestBody"] =
                 json!({ "required": true, "content": { "application/json": { "schema": schema } } });
         }
@@ -189,10 +189,10 @@ fn responses(route: &Route) -> Value {
     responses
 }
 
-/// The parameters of a route, each by its name.
+/// The schemas of a route's parameters, by name.
 fn properties(route: &Route) -> Map<String, Value> {
     let mut properties = Map::new();
-    let (own, common) = route.dialect.map_or((route.may, &[] as &[Parameter]), |dialect| (dialect.own, COMMON));
+    let (own, common) = route.dialect.map_or((route.parameters, &[] as &[Parameter]), |dialect| (dialect.own, COMMON));
     for (name, about) in own.iter().chain(common) {
         properties.insert((*name).to_owned(), property(about));
     }
@@ -200,14 +200,14 @@ fn properties(route: &Route) -> Map<String, Value> {
         let called = dialect.knobs.iter().map(|(name, _)| *name);
         for name in called.chain(KNOBS.iter().map(|knob| knob.name)) {
             if let Some(knob) = find(dialect, name) {
-                properties.entry(name).or_insert_with(|| of_knob(knob));
+                properties.entry(name).or_insert_with(|| knob_schema(knob));
             }
         }
     }
     properties
 }
 
-fn of_knob(knob: &Knob) -> Value {
+fn knob_schema(knob: &Knob) -> Value {
     let mut about = knob.meaning.trim().to_owned();
     if knob.name == "max_new_tokens" {
         about += "; 0 writes none, -1 is as long as the context allows";
@@ -219,7 +219,7 @@ fn of_knob(knob: &Knob) -> Value {
     }
 }
 
-/// A parameter from a line that may begin with its type.
+/// The schema of a parameter, from a description that may begin with its type.
 fn property(about: &str) -> Value {
     match about.split_once(": ") {
         Some((kind, about)) if ["boolean", "integer", "string", "object", "array"].contains(&kind) => {
@@ -229,7 +229,7 @@ fn property(about: &str) -> Value {
     }
 }
 
-/// The same as a page.
+/// `GET /docs`: the routes as a page.
 pub(super) async fn docs() -> Response {
     let mut body = String::from("<h1>What this server can be asked</h1>\n");
     for route in ROUTES {

@@ -1,4 +1,4 @@
-//! A request that was parsed, and what it may take: much can be asked for in few words.
+//! A parsed request, and limits on its resources: a short request can ask for a lot.
 
 use ember_decoding::config::{GenerationConfig, Overflow};
 use ember_decoding::constraint::Grammar;
@@ -6,45 +6,45 @@ use ember_model::GptConfig;
 
 use super::error::ApiError;
 
-/// Most tokens of a step to give account of: each is ranked among all.
-const MOST_TRACED: usize = 200;
+/// Most traced candidates per step: each is ranked among all tokens.
+const MAX_TRACED: usize = 200;
 
-/// Most candidates to tell of in all: as an answer each takes about a kilobyte. Where nothing else
-/// bounds a text that is told whole, as many tokens.
-pub(super) const MOST_TOLD: usize = 1 << 18;
+/// Most candidates reported in an answer: each takes about a kilobyte. Also the limit of tokens in
+/// a whole answer whose length nothing else bounds.
+pub(super) const MAX_CANDIDATES: usize = 1 << 18;
 
 /// Most candidates that a beam search ranks in a step: a quarter of a gigabyte.
-const MOST_RANKED: usize = 1 << 22;
+const MAX_RANKED: usize = 1 << 22;
 
-/// Bytes of what a request sent that its texts may tell again in all, each for itself.
-const MOST_REPEATED: usize = 4 << 20;
+/// Most bytes of the request that an answer may repeat, summed over its texts.
+const MAX_REPEATED_BYTES: usize = 4 << 20;
 
-/// What a request asks for, whatever its dialect.
+/// A request of any dialect.
 #[derive(Clone, Debug)]
 pub(super) struct ParsedRequest {
     pub(super) prompts: Vec<Vec<u32>>,
     pub(super) config: GenerationConfig,
     pub(super) grammar: Option<Grammar>,
-    /// How many of the most probable tokens to tell beside each; none where nobody asks.
+    /// Most probable tokens to return with each token; `None` for no log-probabilities.
     pub(super) logprobs: Option<usize>,
-    /// How many candidates of each step to give account of; 0 is none.
+    /// Traced candidates per step; 0 means no trace.
     pub(super) traced_candidates: usize,
-    /// Whether the prompts' tokens are measured.
-    pub(super) measures: bool,
-    /// Whether anything is written at all: `max_tokens` may be 0.
-    pub(super) writes: bool,
+    /// Whether to score the prompts' tokens.
+    pub(super) scores_prompts: bool,
+    /// Whether anything is generated: `max_tokens` may be 0.
+    pub(super) generates: bool,
     pub(super) stream: bool,
-    /// Whether it is told how far the prompts are read.
-    pub(super) tells_progress: bool,
-    /// Most tokens that are told of, of all its texts.
+    /// Whether to report the progress of prompt processing.
+    pub(super) reports_progress: bool,
+    /// Most tokens that the answer reports, over all texts.
     pub(super) tokens: usize,
 }
 
 impl ParsedRequest {
-    /// The same with account of so many candidates of each step; `param` is what asks for it.
-    pub(super) fn traced(self, param: &str, candidates: usize) -> Result<Self, ApiError> {
-        if candidates > MOST_TRACED {
-            return Err(ApiError::param(param, format!("{param} can tell of {MOST_TRACED} tokens a step at most")));
+    /// Adds a trace of so many candidates per step; `param` is the parameter that requests it.
+    pub(super) fn with_trace(self, param: &str, candidates: usize) -> Result<Self, ApiError> {
+        if candidates > MAX_TRACED {
+            return Err(ApiError::param(param, format!("{param} can tell of {MAX_TRACED} tokens a step at most")));
         }
         if candidates > 0 && self.config.draft_tokens > 0 {
             let message =
@@ -52,74 +52,74 @@ impl ParsedRequest {
             return Err(ApiError::param(param, message));
         }
         let traced = Self { traced_candidates: candidates, ..self };
-        if traced.told() > MOST_TOLD {
-            let (tokens, beside) = (traced.tokens, traced.beside());
+        if traced.reported_candidates() > MAX_CANDIDATES {
+            let (tokens, beside) = (traced.tokens, traced.candidates_per_token());
             return Err(ApiError::invalid(format!(
-                "this may tell of {tokens} tokens with {beside} candidates each; at most {MOST_TOLD} candidates can be told \
+                "this may tell of {tokens} tokens with {beside} candidates each; at most {MAX_CANDIDATES} candidates can be told \
                  of in all: ask for fewer or shorter texts, or fewer candidates"
             )));
         }
         Ok(traced)
     }
 
-    /// The same, which may write so many tokens, if its answer has an end: a text whose window slides
-    /// grows as long as it may, and is held until it is told.
-    pub(super) fn ending(self, written: usize) -> Result<Self, ApiError> {
-        let has_end = self.config.overflow != Overflow::Slide || self.is_told_by_token();
-        if !has_end && written > MOST_TOLD {
+    /// Checks that the answer's length is bounded, for `written` tokens at most: with a sliding
+    /// window a text may grow without limit, and is held until it is sent.
+    pub(super) fn check_end(self, written: usize) -> Result<Self, ApiError> {
+        let has_end = self.config.overflow != Overflow::Slide || self.streams_tokens();
+        if !has_end && written > MAX_CANDIDATES {
             return Err(ApiError::invalid(format!(
-                "this may write {written} tokens in a window that slides; an answer that is told whole can have {MOST_TOLD}: ask \
+                "this may write {written} tokens in a window that slides; an answer that is told whole can have {MAX_CANDIDATES}: ask \
                  for fewer, or for a stream that tells token by token"
             )));
         }
         Ok(self)
     }
 
-    /// The same, if it does not tell too much again beside its texts: `bytes` with one text of each
-    /// prompt.
-    pub(super) fn repeating(self, bytes: usize) -> Result<Self, ApiError> {
+    /// Checks that the answer does not repeat too much of the request: `bytes` with one text of
+    /// each prompt.
+    pub(super) fn check_repeated(self, bytes: usize) -> Result<Self, ApiError> {
         let each = self.config.num_return_sequences;
-        if bytes.saturating_mul(each) > MOST_REPEATED {
+        if bytes.saturating_mul(each) > MAX_REPEATED_BYTES {
             return Err(ApiError::invalid(format!(
                 "this would tell the prompts, and what was asked, again in {bytes} bytes {each} times; {} MiB can be told again in all: \
                  ask for fewer texts, or for less in each",
-                MOST_REPEATED >> 20
+                MAX_REPEATED_BYTES >> 20
             )));
         }
         Ok(self)
     }
 
-    /// The prompt that a choice continues: those of a prompt follow one another.
+    /// The prompt that a choice continues: a prompt's choices are consecutive.
     pub(super) fn prompt_of(&self, choice: usize) -> usize {
         choice / self.config.num_return_sequences
     }
 
-    /// Candidates that its answer may hold at once: a stream lets go of what it has told, but prompts
-    /// and ranked texts it tells whole.
-    pub(super) fn held(&self) -> usize {
-        if self.is_told_by_token() { 0 } else { self.told() }
+    /// Candidates that its answer may hold at once. A stream frees what it has sent, but scored
+    /// prompts and ranked texts are sent whole.
+    pub(super) fn held_candidates(&self) -> usize {
+        if self.streams_tokens() { 0 } else { self.reported_candidates() }
     }
 
-    fn is_told_by_token(&self) -> bool {
-        self.stream && !self.measures && !self.config.strategy.ranks_texts()
+    fn streams_tokens(&self) -> bool {
+        self.stream && !self.scores_prompts && !self.config.strategy.ranks_texts()
     }
 
-    /// Candidates that it may tell of in all.
-    fn told(&self) -> usize {
-        self.tokens.saturating_mul(self.beside())
+    /// Candidates that the answer may report.
+    fn reported_candidates(&self) -> usize {
+        self.tokens.saturating_mul(self.candidates_per_token())
     }
 
-    /// Candidates that it tells of at each token, itself at least where its log-probability is told; of
-    /// beams that are given account of, all that a beam is followed by.
-    fn beside(&self) -> usize {
-        let gives_account = self.traced_candidates > 0 && self.config.strategy.has_beams();
-        let followers = if gives_account { followers(&self.config) } else { 0 };
-        let measured = self.logprobs.map_or(0, |_| self.config.logprobs.max(1));
-        self.traced_candidates.max(measured).max(followers)
+    /// Candidates reported per token: at least the token itself if its log-probability is; for
+    /// traced beams, all ranked followers of a beam.
+    fn candidates_per_token(&self) -> usize {
+        let traces_beams = self.traced_candidates > 0 && self.config.strategy.has_beams();
+        let followers = if traces_beams { followers(&self.config) } else { 0 };
+        let with_logprobs = self.logprobs.map_or(0, |_| self.config.logprobs.max(1));
+        self.traced_candidates.max(with_logprobs).max(followers)
     }
 }
 
-/// Refuses prompts that the model cannot go on with; `param` is where they stand.
+/// Refuses prompts that the model cannot continue; `param` is the parameter that held them.
 pub(super) fn check_prompts(
     param: &str,
     prompts: &[Vec<u32>],
@@ -141,8 +141,8 @@ pub(super) fn check_prompts(
     Ok(())
 }
 
-/// Refuses texts for which the cache has no room. Each prompt takes its positions once and those of its `rows`
-/// texts behind it, and never more than as many whole contexts.
+/// Refuses texts that do not fit in the cache. A prompt takes its own positions once, and those of
+/// its `rows` texts, but never more than `rows` whole contexts.
 pub(super) fn check_slots(
     prompts: &[Vec<u32>],
     rows: usize,
@@ -162,21 +162,21 @@ pub(super) fn check_slots(
     Ok(())
 }
 
-/// Refuses a beam search that would rank too much in a step.
+/// Refuses a beam search that would rank too many candidates per step.
 pub(super) fn check_ranked(prompts: usize, config: &GenerationConfig) -> Result<(), ApiError> {
     let ranked = prompts.saturating_mul(config.num_beams).saturating_mul(followers(config));
-    if config.strategy.has_beams() && ranked > MOST_RANKED {
+    if config.strategy.has_beams() && ranked > MAX_RANKED {
         let (beams, ends) = (config.num_beams, config.end_tokens.len());
         return Err(ApiError::invalid(format!(
             "{beams} beams of each prompt with {ends} tokens that end a text are {ranked} candidates a step, of which \
-             {MOST_RANKED} can be ranked; send fewer of one of them"
+             {MAX_RANKED} can be ranked; send fewer of one of them"
         )));
     }
     Ok(())
 }
 
-/// How many tokens are ranked behind each beam: enough that all beams go on where every token that
-/// ends a text comes first.
+/// How many followers of each beam are ranked: enough that all beams can continue even if every end
+/// token ranks first.
 fn followers(config: &GenerationConfig) -> usize {
     config.num_beams.saturating_mul(config.tokens_for_a_beam())
 }

@@ -1,4 +1,4 @@
-//! `GET /`: a page to write with the model, in one file.
+//! `GET /`: the playground page, in one file.
 
 use axum::http::HeaderValue;
 use axum::http::header::{
@@ -10,7 +10,7 @@ use ember_page::{Page, fill, script};
 const BODY: &str = include_str!("playground/page.html");
 const STYLE: &str = include_str!("playground/style.css");
 
-/// What the page may do: nothing beyond this server.
+/// Content security policy: the page may connect to this server only.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
                       img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -27,7 +27,7 @@ pub(super) async fn page() -> Response {
     (headers, page).into_response()
 }
 
-/// The parts of the script, each what those behind it build on.
+/// The parts of the script, in order of dependency.
 const SCRIPTS: &[&str] = &[
     include_str!("playground/parts.js"),
     include_str!("playground/api.js"),

@@ -1,4 +1,4 @@
-//! A server at work beside whoever started it: for tests, and for fuzzing, which sends it any bytes.
+//! A server in a background thread: for tests, and for fuzzing, which sends it arbitrary bytes.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -11,29 +11,29 @@ use ember_host::interrupt::Interrupt;
 use ember_model::WeightType;
 
 use super::guard::Guard;
-use super::models::{Loading, Models};
+use super::models::{LoadOptions, Models};
 use super::names::{NamedFolder, Served};
 use super::server::Server;
 use super::{listen, router};
 
-/// A server of one model on the CPU, on a port of its own; it ends when this is dropped.
+/// A server of one model on the CPU, on a free port; dropping this stops it.
 pub struct Running {
-    /// Where it listens.
+    /// Address on which it listens.
     pub address: SocketAddr,
     interrupt: Interrupt,
     thread: Option<thread::JoinHandle<Result<()>>>,
 }
 
 impl Running {
-    /// Serves the model in `folder` under the name `tiny` to everybody on this machine.
+    /// Serves the model in `folder` under the name `tiny` to every process on this machine.
     ///
     /// # Errors
-    /// When the model cannot be loaded, or no port be had.
+    /// When the model cannot be loaded, or no port is free.
     pub fn start(folder: &Path) -> Result<Self> {
         Self::with(folder, None, Vec::new(), 4, 8)
     }
 
-    /// With these keys, for pages of these origins, so many requests at once and as many waiting.
+    /// The same with API keys, allowed origins, and limits of active and waiting requests.
     pub(super) fn with(
         folder: &Path,
         keys: Option<Vec<String>>,
@@ -41,23 +41,23 @@ impl Running {
         at_once: usize,
         queue: usize,
     ) -> Result<Self> {
-        let loading = Loading {
+        let options = LoadOptions {
             device: Device::flex(),
             weights: WeightType::F32,
             tokens_per_step: 16,
             cache_bytes: 1 << 20,
-            most_bytes: 1 << 30,
+            max_bytes: 1 << 30,
         };
         let tiny = NamedFolder { name: "tiny".to_owned(), folder: folder.to_owned() };
-        let models = Models::new(Served { folders: vec![tiny], run: None }, loading)?;
+        let models = Models::new(Served { folders: vec![tiny], run: None }, options)?;
         let server = Arc::new(Server::new(models, at_once, queue));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
         let address = listener.local_addr().context("cannot listen")?;
         let app = router(Arc::clone(&server), Arc::new(Guard::new(keys, origins)), &[]);
         let interrupt = Interrupt::new();
-        let asked_to_end = interrupt.clone();
+        let shutdown = interrupt.clone();
         let runtime = listen::runtime()?;
-        let thread = thread::spawn(move || listen::serve(runtime, listener, app, &asked_to_end, || server.is_idle()));
+        let thread = thread::spawn(move || listen::serve(runtime, listener, app, &shutdown, || server.is_idle()));
         Ok(Self { address, interrupt, thread: Some(thread) })
     }
 }

@@ -4,19 +4,19 @@ use serde_json::Value;
 
 use super::request::list;
 
-/// All that are here, by llama.cpp's letters, in the order in which they are applied.
+/// The supported samplers, by llama.cpp's letters, in the order of application.
 const ALL: [char; 6] = ['e', 'k', 'y', 'p', 'm', 't'];
 
-/// Those that are not here: off, as there, where nobody turns them on.
-const ELSEWHERE: [char; 3] = ['d', 's', 'x'];
+/// Unsupported samplers: allowed in the list, since they are off by default in llama.cpp too.
+const UNSUPPORTED: [char; 3] = ['d', 's', 'x'];
 
-/// Whether these names, or letters, are all knobs in the order in which they are applied.
+/// Whether these names or letters are all supported samplers in the order of application.
 pub(super) fn are_all_in_order(samplers: &Value) -> bool {
     let letters = match samplers {
         Value::String(letters) => Some(letters.chars().collect()),
         names => list(names, |name| letter(name.as_str()?)),
     };
-    letters.is_some_and(|letters: Vec<char>| letters.into_iter().filter(|letter| !ELSEWHERE.contains(letter)).eq(ALL))
+    letters.is_some_and(|letters: Vec<char>| letters.into_iter().filter(|letter| !UNSUPPORTED.contains(letter)).eq(ALL))
 }
 
 fn letter(name: &str) -> Option<char> {

@@ -1,4 +1,4 @@
-//! What a server has: models, places for requests, and counts of what was done.
+//! State of the server: models, queue and slots for requests, and counters.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -14,80 +14,80 @@ use super::error::ApiError;
 use super::listen::LONG_READERS;
 use super::log::RequestLog;
 use super::models::Models;
-use super::parsed_request::MOST_TOLD;
+use super::parsed_request::MAX_CANDIDATES;
 use crate::sync::Mutex;
 
 #[cfg(all(test, feature = "interleavings"))]
 mod interleaving_tests;
 
-/// Candidates that all answers hold at once, at most: a gigabyte. In tests one request may take all of
-/// it.
-const HELD_AT_ONCE: usize = if cfg!(test) { MOST_TOLD } else { 4 * MOST_TOLD };
+/// Most candidates that all answers hold at once: about a gigabyte. In tests one request may take
+/// all of it.
+const MAX_HELD_CANDIDATES: usize = if cfg!(test) { MAX_CANDIDATES } else { 4 * MAX_CANDIDATES };
 
-/// All that requests have in common.
+/// State shared by all requests.
 ///
-/// A request for text first takes a place in the queue, or is refused where there is none. Then it
-/// waits for room for what its answer will hold, and for a desk, where it is written. It gives its
-/// place back when all is told.
+/// A request for text first enters the queue, or is refused if the queue is full. Then it waits for
+/// memory for its answer, and for a slot to generate in. It leaves the queue when its whole answer
+/// is sent.
 pub(super) struct Server {
     pub(super) models: Models,
     pub(super) counts: Counts,
-    /// What `--from` was, for people who go on at a shell.
+    /// The value of `--from`; the page shows it in commands to type at a shell.
     pub(super) from: String,
     pub(super) log: Option<RequestLog>,
-    /// The device that was asked for.
+    /// The requested device.
     pub(super) device: DeviceChoice,
-    /// The kind of device that computes, and its name.
+    /// The kind and name of the device in use.
     pub(super) device_kind: String,
     pub(super) device_name: String,
-    /// How it failed, if it did.
+    /// The error of the device, once it has failed.
     pub(super) device_problem: OnceLock<String>,
-    /// The seed of a request that sets none; without one it is any.
+    /// The seed of requests that set none; random if `None`.
     pub(super) seed: Option<u64>,
     pub(super) began: Instant,
-    /// The free places, of requests that wait or are at work.
+    /// Free places in the queue, which counts waiting and active requests.
     queue: Arc<Semaphore>,
-    /// How many places there are.
-    places: usize,
-    /// The free desks, of requests that are at work.
-    desks: Arc<Semaphore>,
-    /// The free readers of long requests.
+    /// All places in the queue.
+    capacity: usize,
+    /// Free slots for active requests.
+    free_slots: Arc<Semaphore>,
+    /// Free readers for long requests.
     long_readers: Arc<Semaphore>,
-    /// Candidates that answers still have room for.
-    room: Arc<Semaphore>,
-    /// Who is at each desk, as `/slots` tells it.
-    slots: Mutex<Vec<Option<Busy>>>,
+    /// Candidates for which memory is left.
+    free_candidates: Arc<Semaphore>,
+    /// The active request of each slot, for `/slots`.
+    slots: Mutex<Vec<Option<ActiveRequest>>>,
     requests: AtomicU64,
-    /// Other in every server, so that ids of two are not mixed up.
+    /// Random per server, so that the ids of two servers differ.
     salt: RandomState,
 }
 
-/// A request at work.
+/// A request in a slot.
 #[derive(Clone)]
-pub(super) struct Busy {
+pub(super) struct ActiveRequest {
     pub(super) id: String,
     pub(super) model: String,
     pub(super) prompt_tokens: usize,
     pub(super) written: Arc<AtomicU64>,
 }
 
-/// What was done since the server began.
+/// Counters since the server started.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) requests: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) cancelled: AtomicU64,
     pub(super) waiting: AtomicU64,
-    /// Tokens of prompts that were read, and that the cache held already.
+    /// Tokens of prompts that were processed, and that the cache already held.
     pub(super) prompt_tokens: AtomicU64,
     pub(super) cached_tokens: AtomicU64,
     pub(super) written_tokens: AtomicU64,
-    /// Of them all but each request's first, which took `writing_micros`.
+    /// The same without each request's first token; they took `writing_micros`.
     pub(super) later_tokens: AtomicU64,
     pub(super) prompt_micros: AtomicU64,
     pub(super) writing_micros: AtomicU64,
     pub(super) longest: AtomicU64,
-    /// Of speculative decoding: tokens guessed, guesses that came true, passes with guesses.
+    /// Speculative decoding: tokens proposed, tokens accepted, passes that checked proposals.
     pub(super) drafted: AtomicU64,
     pub(super) accepted: AtomicU64,
     pub(super) drafts: AtomicU64,
@@ -98,22 +98,22 @@ pub(super) fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-/// A request's desk, which is free again when this is dropped.
-pub(super) struct Desk {
+/// A request's slot; dropping this frees it.
+pub(super) struct Slot {
     server: Arc<Server>,
-    slot: usize,
+    index: usize,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Desk {
+impl Drop for Slot {
     fn drop(&mut self) {
-        // Before the permit is given back: who has one finds a slot that is free.
-        self.server.slots.lock().unwrap_or_else(PoisonError::into_inner)[self.slot] = None;
+        // Before the permit is released: whoever holds a permit must find a free slot.
+        self.server.slots.lock().unwrap_or_else(PoisonError::into_inner)[self.index] = None;
     }
 }
 
 impl Server {
-    /// `at_once` requests are at work at the same time; `queue` more wait.
+    /// `at_once` requests generate at the same time; `queue` more can wait.
     pub(super) fn new(models: Models, at_once: usize, queue: usize) -> Self {
         Self {
             models,
@@ -127,57 +127,57 @@ impl Server {
             seed: None,
             began: Instant::now(),
             queue: Arc::new(Semaphore::new(at_once + queue)),
-            places: at_once + queue,
-            desks: Arc::new(Semaphore::new(at_once)),
+            capacity: at_once + queue,
+            free_slots: Arc::new(Semaphore::new(at_once)),
             long_readers: Arc::new(Semaphore::new(LONG_READERS)),
-            room: Arc::new(Semaphore::new(HELD_AT_ONCE)),
+            free_candidates: Arc::new(Semaphore::new(MAX_HELD_CANDIDATES)),
             slots: Mutex::new(vec![None; at_once]),
             requests: AtomicU64::new(0),
             salt: RandomState::new(),
         }
     }
 
-    /// A place among the requests that are at work or wait.
-    pub(super) fn place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+    /// A place in the queue, or an error if it is full.
+    pub(super) fn enter_queue(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         Arc::clone(&self.queue).try_acquire_owned().map_err(|_| {
             count(&self.counts.refused, 1);
             ApiError::busy()
         })
     }
 
-    /// One of the few that read long requests, as soon as one is free.
+    /// Waits for one of the few readers of long requests.
     pub(super) async fn long_reader(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.long_readers).acquire_owned().await.ok()
     }
 
-    /// Room for an answer with so many candidates, as soon as there is; at once for one with none.
-    pub(super) async fn room(&self, candidates: usize) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.room).acquire_many_owned(candidates.min(HELD_AT_ONCE) as u32).await.ok()
+    /// Waits for memory for an answer with so many candidates; 0 is granted at once.
+    pub(super) async fn reserve_candidates(&self, candidates: usize) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.free_candidates).acquire_many_owned(candidates.min(MAX_HELD_CANDIDATES) as u32).await.ok()
     }
 
-    /// A desk, as soon as one is free.
-    pub(super) async fn desk(self: Arc<Self>, busy: Busy) -> Option<Desk> {
-        let permit = Arc::clone(&self.desks).acquire_owned().await.ok()?;
-        let slot = {
+    /// Waits for a free slot.
+    pub(super) async fn slot(self: Arc<Self>, active: ActiveRequest) -> Option<Slot> {
+        let permit = Arc::clone(&self.free_slots).acquire_owned().await.ok()?;
+        let index = {
             let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
             let free = slots.iter().position(Option::is_none)?;
-            slots[free] = Some(busy);
+            slots[free] = Some(active);
             free
         };
-        Some(Desk { server: self, slot, _permit: permit })
+        Some(Slot { server: self, index, _permit: permit })
     }
 
-    /// Whether nobody is at work or waits for a place.
+    /// Whether no request is waiting or active.
     pub(super) fn is_idle(&self) -> bool {
-        self.queue.available_permits() == self.places
+        self.queue.available_permits() == self.capacity
     }
 
-    /// Who is at work, by place.
-    pub(super) fn slots(&self) -> Vec<Option<Busy>> {
+    /// The active request of each slot.
+    pub(super) fn slots(&self) -> Vec<Option<ActiveRequest>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says that the device has failed: once on the terminal, then in every health answer.
+    /// Reports that the device has failed: once on the terminal, and in every `/health` answer.
     pub(super) fn device_has_failed(&self, problem: &str) {
         self.device_problem.get_or_init(|| {
             terminal::say(format_args!("{problem}; requests fail until the server is started again"));
@@ -185,13 +185,13 @@ impl Server {
         });
     }
 
-    /// A number for an answer's name.
+    /// A unique id for an answer.
     pub(super) fn id(&self) -> String {
         format!("{:016x}", self.salt.hash_one(self.requests.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// The seed of a request that sets none.
-    pub(super) fn any_seed(&self) -> u64 {
+    pub(super) fn default_seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| RandomState::new().hash_one(self.requests.load(Ordering::Relaxed)) >> 32)
     }
 }

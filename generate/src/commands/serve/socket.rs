@@ -1,4 +1,4 @@
-//! A client's connection, which breaks where nothing of what is written to it is taken.
+//! A client's connection, which is closed when the client stops reading.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,29 +9,29 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// How long a reader may take nothing before it is given up; tests do not wait for a minute.
-pub(super) const STALLED: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
+/// How long a client may read nothing before the connection is closed; shorter in tests.
+pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 
-/// A connection.
+/// A connection with a write timeout.
 pub(super) struct Socket {
     stream: TcpStream,
-    /// When the write that waits has waited too long.
-    until: Option<Pin<Box<Sleep>>>,
+    /// Deadline of the pending write.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl Socket {
     pub(super) fn new(stream: TcpStream) -> Self {
-        Self { stream, until: None }
+        Self { stream, deadline: None }
     }
 
-    /// What came of a write, or that it has waited too long.
-    fn bounded(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    /// The result of a write, or a timeout error if it is pending for too long.
+    fn with_timeout(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if written.is_ready() {
-            self.until = None;
+            self.deadline = None;
             return written;
         }
-        let until = self.until.get_or_insert_with(|| Box::pin(sleep(STALLED)));
-        until.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(WRITE_TIMEOUT)));
+        deadline.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -48,7 +48,7 @@ impl AsyncRead for Socket {
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.bounded(context, written)
+        self.with_timeout(context, written)
     }
 
     fn poll_write_vectored(
@@ -57,7 +57,7 @@ impl AsyncWrite for Socket {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
-        self.bounded(context, written)
+        self.with_timeout(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,9 +1,9 @@
-//! Names of special tokens in a conversation: tokens where the template wrote them, characters
-//! where somebody said them.
+//! Names of special tokens in a conversation: the token where the template wrote the name, plain
+//! characters where a message contains it.
 //!
-//! A template makes one text of both, and may cut and join as it likes. So what is said is marked
-//! before: behind the first character of each name in it stands a mark, which is taken out when the
-//! text is made tokens.
+//! A template joins both into one text, and may cut and join freely. So messages are marked
+//! beforehand: a mark is inserted after the first character of each name, and removed when the text
+//! is encoded.
 
 use std::collections::{BTreeSet, HashMap, hash_map::Entry};
 use std::iter::once;
@@ -12,18 +12,18 @@ use aho_corasick::{AhoCorasick, BuildError, MatchKind};
 use ember_data::tokenizer::{Error, SpecialTokens, Tokenizer};
 use serde_json::Value;
 
-/// Makes a special token's name that somebody said none. Unicode keeps it for uses like this one,
-/// within a program; where somebody said it all the same, it is [`SAID`].
+/// The mark in a name that is not a special token. It is a Unicode noncharacter, reserved for
+/// internal use; in messages it is escaped as [`ESCAPED_MARK`].
 pub(super) const MARK: char = '\u{fdd0}';
 
-/// A mark that somebody said.
-const SAID: &str = "\u{fdd0}\u{fdd0}";
+/// A mark character that was part of a message.
+const ESCAPED_MARK: &str = "\u{fdd0}\u{fdd0}";
 
 /// The names of a tokenizer's special tokens.
 pub(super) struct SpecialNames {
-    /// Finds them in a text: of two at one place the longer.
+    /// Finds names in a text; of two at the same position the longer.
     finder: AhoCorasick,
-    /// Finds all of them, those that share characters, too.
+    /// Finds all names, including overlapping ones.
     all: AhoCorasick,
 }
 
@@ -34,7 +34,7 @@ impl SpecialNames {
         Ok(Self { finder: finder(MatchKind::LeftmostLongest)?, all: finder(MatchKind::Standard)? })
     }
 
-    /// A value in whose texts the names are marked.
+    /// The value with the names in its texts marked.
     pub(super) fn marked(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.mark(text)),
@@ -44,10 +44,10 @@ impl SpecialNames {
         }
     }
 
-    /// A text in which the names are marked. It is read once, however many names there are: a
-    /// conversation may be many short texts, and a tokenizer may have thousands of names.
+    /// The text with the names marked. One pass, however many names there are: a conversation may
+    /// be many short texts, and a tokenizer may have thousands of names.
     pub(super) fn mark(&self, text: &str) -> String {
-        let text = text.replace(MARK, SAID);
+        let text = text.replace(MARK, ESCAPED_MARK);
         let names: BTreeSet<usize> = self.all.find_overlapping_iter(&text).map(|name| name.start()).collect();
         let (mut marked, mut begin) = (String::with_capacity(text.len()), 0);
         for name in names {
@@ -59,7 +59,7 @@ impl SpecialNames {
         marked + &text[begin..]
     }
 
-    /// The ids of a rendered text.
+    /// Encodes a rendered text.
     ///
     /// # Errors
     /// As [`Tokenizer::encode_with`].
@@ -67,9 +67,9 @@ impl SpecialNames {
         if special == SpecialTokens::Parse {
             return tokenizer.encode_with(&unmarked(text), SpecialTokens::Parse);
         }
-        // A name of one character has its mark behind it.
-        let is_said = |end: usize| text[end..].chars().take_while(|&next| next == MARK).count() % 2 == 1;
-        let names = self.finder.find_iter(text).map(|name| name.range()).filter(|name| !is_said(name.end));
+        // A name of one character has its mark after it.
+        let is_marked = |end: usize| text[end..].chars().take_while(|&next| next == MARK).count() % 2 == 1;
+        let names = self.finder.find_iter(text).map(|name| name.range()).filter(|name| !is_marked(name.end));
         let (mut ids, mut begin) = (Vec::new(), 0);
         let mut known: HashMap<&str, Vec<u32>> = HashMap::new();
         for name in names.chain(once(text.len()..text.len())) {
@@ -85,10 +85,10 @@ impl SpecialNames {
     }
 }
 
-/// A text without marks, as it was said.
+/// The text without marks, as in the messages.
 pub(super) fn unmarked(text: &str) -> String {
-    let parts: Vec<String> = text.split(SAID).map(|part| part.replace(MARK, "")).collect();
-    parts.join(&SAID[MARK.len_utf8()..])
+    let parts: Vec<String> = text.split(ESCAPED_MARK).map(|part| part.replace(MARK, "")).collect();
+    parts.join(&ESCAPED_MARK[MARK.len_utf8()..])
 }
 
 #[cfg(test)]

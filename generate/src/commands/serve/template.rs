@@ -1,8 +1,8 @@
-//! Chat templates: how a conversation becomes the text that a checkpoint was taught to go on with.
+//! Chat templates: they render a conversation in the format that a checkpoint was trained on.
 //!
-//! They are Jinja with Python's string methods, as transformers runs them. A template may write
-//! special tokens; what people say may not: where a message holds the name of one, its characters
-//! are what the model reads, unless somebody asks otherwise ([`super::special`]).
+//! They are Jinja with Python's string methods, as in transformers. A template may write special
+//! tokens, but messages may not: a special token's name in a message is read as plain characters,
+//! unless the request says otherwise ([`super::special`]).
 
 mod generation;
 mod python;
@@ -28,38 +28,37 @@ pub(super) struct Template {
     environment: Arc<Environment<'static>>,
     bound: Bound,
     pub(super) source: String,
-    /// The tokenizer's special tokens, by the names that templates ask for them by: `bos_token`.
+    /// The tokenizer's special tokens, by their variable names in templates, such as `bos_token`.
     tokens: Map<String, Value>,
-    /// What marks them in what is said.
+    /// Marks special tokens' names in messages.
     pub(super) names: SpecialNames,
 }
 
-/// Most steps that a template may take: those of people's checkpoints take some thousands.
-const MOST_STEPS: u64 = 500_000;
+/// Most steps of a template: those of published checkpoints take some thousands.
+const MAX_STEPS: u64 = 500_000;
 
-/// Bytes of the longest template: those of people's checkpoints have less than 32 KiB.
-const MOST_SOURCE: usize = 64 << 10;
+/// Longest template in bytes: those of published checkpoints have less than 32 KiB.
+const MAX_SOURCE_BYTES: usize = 64 << 10;
 
-/// The stack on which templates are compiled and run, and what they hold is dropped: what lies in
-/// each other is walked by calls in each other. A step makes a value one deeper, and each level takes
-/// less than half a KiB to compare, to show or to drop; here is a KiB for each step. Of a source
-/// whatever lies one deeper has a byte at least (`-`), and takes a KiB at most (`{%elif a%}`); here
-/// are 8 KiB for each byte.
+/// The stack for compiling, running and dropping templates, all of which recurse into nested
+/// values. A step nests a value one level deeper, and each level takes less than half a KiB to
+/// compare, show or drop; this allows a KiB for each step. In a source, each nesting level takes at
+/// least one byte (`-`), and at most a KiB of stack (`{%elif a%}`); this allows 8 KiB for each
+/// byte.
 const STACK: usize = 512 << 20;
 
-/// What a template may hold at once, and how long it may take: a step may double a text, or search
-/// all of it.
-const MOST_BYTES: usize = 256 << 20;
-const MOST_TIME: Duration = Duration::from_secs(10);
+/// Limits of a template's memory and time: a single step may double a text, or search all of it.
+const MAX_BYTES: usize = 256 << 20;
+const MAX_TIME: Duration = Duration::from_secs(10);
 
-/// Bytes of the longest text that a conversation may become.
-const MOST_TEXT: usize = 16 << 20;
+/// Longest rendered text in bytes.
+const MAX_TEXT_BYTES: usize = 16 << 20;
 
-/// Variables of templates that nobody sets but the server.
-const OWN: [&str; 5] = ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"];
+/// Template variables that only the server sets.
+const RESERVED: [&str; 5] = ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"];
 
 impl Template {
-    /// That of a folder: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`.
+    /// A folder's template: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`.
     ///
     /// # Errors
     /// When it cannot be used.
@@ -71,68 +70,68 @@ impl Template {
         };
         let source = match std::fs::read_to_string(folder.join("chat_template.jinja")) {
             Ok(source) => Some(source),
-            Err(_) => chosen(&settings["chat_template"]),
+            Err(_) => default_template(&settings["chat_template"]),
         };
         let Some(source) = source else { return Ok(None) };
         Ok(Some(Self::new(source, tokenizer, tokens(&settings))?))
     }
 
     fn new(source: String, tokenizer: &Tokenizer, tokens: Map<String, Value>) -> Result<Self> {
-        ensure!(source.len() <= MOST_SOURCE, "it is longer than {} KiB", MOST_SOURCE >> 10);
-        let (names, bound) = (SpecialNames::new(tokenizer)?, Bound::new(MOST_BYTES, MOST_TIME, STACK, 1));
-        // Every end of a line is one character, as Jinja reads it.
-        let text = generation::without(&source.replace("\r\n", "\n").replace('\r', "\n"));
-        // What it multiplies of texts that stand in it is multiplied when it is compiled.
-        let environment = Arc::new(bound.give(|| environment(text)).map_err(|beyond| anyhow!(why(beyond)))??);
+        ensure!(source.len() <= MAX_SOURCE_BYTES, "it is longer than {} KiB", MAX_SOURCE_BYTES >> 10);
+        let (names, bound) = (SpecialNames::new(tokenizer)?, Bound::new(MAX_BYTES, MAX_TIME, STACK, 1));
+        // Jinja normalizes line endings to `\n`.
+        let text = generation::strip_tags(&source.replace("\r\n", "\n").replace('\r', "\n"));
+        // Bounded: constant expressions such as a repeated text are evaluated at compile time.
+        let environment = Arc::new(bound.give(|| environment(text)).map_err(|beyond| anyhow!(bound_message(beyond)))??);
         Ok(Self { environment, bound, source, tokens, names })
     }
 
-    /// The text of a conversation; `more` are variables of the request's own, beside those that
-    /// transformers sets. What it holds of special tokens' names in the messages is marked, which
-    /// [`SpecialNames::ids`] takes out.
+    /// Renders a conversation; `kwargs` are the request's variables, in addition to those that
+    /// transformers sets. Special tokens' names from messages are marked in the result;
+    /// [`SpecialNames::ids`] removes the marks.
     pub(super) fn render(
         &self,
         messages: &[Map<String, Value>],
         tools: Option<&Value>,
         adds_prompt: bool,
-        more: &Map<String, Value>,
+        kwargs: &Map<String, Value>,
     ) -> Result<String, ApiError> {
-        let mut own = OWN.into_iter().chain(self.tokens.keys().map(String::as_str));
-        if let Some(name) = own.find(|name| more.contains_key(*name)) {
+        let mut own = RESERVED.into_iter().chain(self.tokens.keys().map(String::as_str));
+        if let Some(name) = own.find(|name| kwargs.contains_key(*name)) {
             let message = format!("chat_template_kwargs cannot set {name}, which is the server's own");
             return Err(ApiError::param("chat_template_kwargs", message));
         }
         let marked = |map: &Map<String, Value>| self.names.marked(&Value::Object(map.clone()));
         let messages: Vec<Value> = messages.iter().map(marked).collect();
-        let (tools, more) = (tools.map(|tools| self.names.marked(tools)), marked(more));
+        let (tools, kwargs) = (tools.map(|tools| self.names.marked(tools)), marked(kwargs));
         let own = context! { messages, tools, documents => (), add_generation_prompt => adds_prompt };
-        let [more, tokens] = [&more, &Value::Object(self.tokens.clone())].map(minijinja::Value::from_serialize);
-        let (environment, values) = (Arc::clone(&self.environment), context! { ..more, ..own, ..tokens });
+        let [kwargs, tokens] = [&kwargs, &Value::Object(self.tokens.clone())].map(minijinja::Value::from_serialize);
+        let (environment, values) = (Arc::clone(&self.environment), context! { ..kwargs, ..own, ..tokens });
         let refused = |why: String| ApiError::param("messages", format!("the chat template refuses them: {why}"));
         let rendered = self.bound.give(move || environment.get_template("chat")?.render(values));
         match rendered {
-            Ok(Ok(text)) if text.len() <= MOST_TEXT => Ok(text),
+            Ok(Ok(text)) if text.len() <= MAX_TEXT_BYTES => Ok(text),
             Ok(Err(error)) => Err(refused(error.detail().map_or_else(|| error.to_string(), str::to_owned))),
-            Ok(Ok(_)) => Err(refused(format!("what they become is longer than {} MiB", MOST_TEXT >> 20))),
-            Err(beyond) => Err(refused(why(beyond))),
+            Ok(Ok(_)) => Err(refused(format!("what they become is longer than {} MiB", MAX_TEXT_BYTES >> 20))),
+            Err(beyond) => Err(refused(bound_message(beyond))),
         }
     }
 }
 
 impl Drop for Template {
-    /// What it holds may lie as deep as what it makes.
+    /// The compiled template may be nested deeply, so it is dropped on the large stack.
     fn drop(&mut self) {
         let environment = std::mem::replace(&mut self.environment, Arc::new(Environment::empty()));
-        let _ = self.bound.give(move || drop(environment)); // or it stays
+        let _ = self.bound.give(move || drop(environment)); // leaked if the bound refuses
     }
 }
 
-/// What runs a template.
+/// The environment that runs a template.
 fn environment(source: String) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
-    environment.set_fuel(Some(MOST_STEPS));
+    environment.set_fuel(Some(MAX_STEPS));
     environment.set_unknown_method_callback(texts::call);
     environment.set_formatter(python::show);
     environment.add_test("iterable", python::is_iterable);
@@ -153,8 +152,8 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
     Ok(environment)
 }
 
-/// The special tokens that a `tokenizer_config.json` names, each as its text; nothing where it names
-/// no beginning or end.
+/// The special tokens of a `tokenizer_config.json`, each as its text; `bos_token` and `eos_token`
+/// are empty if not named.
 fn tokens(settings: &Value) -> Map<String, Value> {
     let text = |token: &Value| Some(token.get("content").unwrap_or(token).as_str()?.to_owned());
     let of_file = settings.as_object().into_iter().flatten().filter(|(name, _)| name.ends_with("_token"));
@@ -163,19 +162,19 @@ fn tokens(settings: &Value) -> Map<String, Value> {
     nothing.into_iter().chain(named).collect()
 }
 
-/// Why a template gave nothing.
-fn why(beyond: Beyond) -> String {
+/// The message for a template that exceeded a bound.
+fn bound_message(beyond: Beyond) -> String {
     match beyond {
-        // The bound is the template's own: what has not ended is an earlier conversation of it.
+        // The bound belongs to this template: whatever still runs is an earlier rendering of it.
         Beyond::Bounds | Beyond::Others => {
-            format!("it takes more than {} MiB of memory or {} s", MOST_BYTES >> 20, MOST_TIME.as_secs())
+            format!("it takes more than {} MiB of memory or {} s", MAX_BYTES >> 20, MAX_TIME.as_secs())
         }
         beyond => beyond.to_string(),
     }
 }
 
-/// A template, or of several by names the default one.
-fn chosen(templates: &Value) -> Option<String> {
+/// The template; of several named ones, the default.
+fn default_template(templates: &Value) -> Option<String> {
     match templates {
         Value::String(source) => Some(source.clone()),
         Value::Array(named) => {
@@ -250,7 +249,7 @@ mod tests {
             let text = render(&deep, json!({})).unwrap_or_else(|why| why);
             assert!(text.contains(told), "{unit}: {text}");
         }
-        let long = "{# #}".repeat(MOST_SOURCE);
+        let long = "{# #}".repeat(MAX_SOURCE_BYTES);
         assert!(template(&long).err().unwrap().to_string().contains("longer than 64 KiB"));
     }
 

@@ -1,5 +1,4 @@
-//! A request at work: it waits for a place, then writes on a thread of its own, and says so as it
-//! goes.
+//! A running request: it waits for a slot, then generates on its own thread and sends events.
 
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -27,66 +26,65 @@ use tokio::time::timeout;
 use super::error::ApiError;
 use super::models::Model;
 use super::parsed_request::ParsedRequest;
-use super::server::{Busy, Desk, Server, count};
-use super::socket::STALLED;
+use super::server::{ActiveRequest, Server, Slot, count};
+use super::socket::WRITE_TIMEOUT;
 use crate::sync::AtomicBool;
 
-/// What happens to a request.
+/// Events of a request.
 pub(super) enum Event {
-    /// A prompt was measured: its tokens with what the model thought of each but the first.
-    Read {
+    /// A prompt was scored: its tokens with their log-probabilities, except the first.
+    Scored {
         prompt: usize,
         tokens: Vec<ChosenToken>,
     },
-    /// Prompts were read so far, after so many seconds.
+    /// Progress of prompt processing, after so many seconds.
     Progress {
         progress: Progress,
         seconds: f64,
     },
-    /// A text goes on by a token, or at last by what was held back.
+    /// A text grew by a token, or at its end by the text held back.
     Piece(Box<Piece>),
-    /// What beams did.
+    /// A beam search step.
     Beams(Box<BeamStep>),
-    /// A text is finished.
+    /// One text is finished.
     Finished {
         choice: usize,
         written: Box<Written>,
     },
-    /// All are.
+    /// All texts are finished.
     Done(Timings),
     Failed(ApiError),
 }
 
-/// How a text goes on.
+/// A continuation of a text.
 #[derive(Default)]
 pub(super) struct Piece {
     pub(super) choice: usize,
     pub(super) text: String,
     pub(super) token: Option<ChosenToken>,
-    /// How the token was chosen, where that was asked.
+    /// How the token was chosen, if requested.
     pub(super) step: Option<ChoiceTrace>,
 }
 
-/// What a request took.
+/// Token counts and times of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timings {
     pub(super) prompt_tokens: usize,
-    /// Tokens of its prompts that the cache held already.
+    /// Tokens of its prompts that the cache already held.
     pub(super) cached_tokens: usize,
     pub(super) written_tokens: usize,
-    /// To its first token, and from there to the end.
+    /// Seconds until its first token, and from there to the end.
     pub(super) prompt_s: f64,
     pub(super) writing_s: f64,
 }
 
-/// Who waits for what comes of a request.
+/// The client that waits for a request's results.
 pub(super) struct Client {
     has_left: Arc<AtomicBool>,
-    /// Theirs until all is told or they leave.
+    /// The place in the queue, held until the answer is sent or the client leaves.
     place: Mutex<Option<OwnedSemaphorePermit>>,
-    /// For the candidates that their answer holds; theirs as long as somebody holds what was made for
-    /// them, which has this client.
-    room: OnceLock<OwnedSemaphorePermit>,
+    /// The permit for the answer's candidates, held as long as the answer, which holds this client.
+    memory: OnceLock<OwnedSemaphorePermit>,
 }
 
 impl Client {
@@ -100,7 +98,7 @@ impl Client {
     }
 }
 
-/// Tells that nobody waits any more.
+/// Marks the client as gone when dropped.
 struct LeaveOnDrop(Arc<Client>);
 
 impl Drop for LeaveOnDrop {
@@ -109,7 +107,7 @@ impl Drop for LeaveOnDrop {
     }
 }
 
-/// A request, begun, and what comes of it.
+/// A started request and its events.
 pub(super) struct Work {
     pub(super) id: String,
     pub(super) model: Arc<Model>,
@@ -119,31 +117,31 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Who waits for it.
+    /// The client that waits for the results.
     pub(super) fn client(&self) -> Arc<Client> {
         Arc::clone(&self.client.0)
     }
 }
 
-/// Events that wait for a reader before the writer does.
-const WAITING_EVENTS: usize = 256;
+/// Events buffered for the client before the writer has to wait.
+const EVENT_BUFFER: usize = 256;
 
-/// Prompt positions whose logits are on the host at once.
-const AT_ONCE: usize = 128;
+/// Prompt positions scored at a time, whose logits are on the host together.
+const SCORED_AT_ONCE: usize = 128;
 
-/// Begins a request: it is at work as soon as there is a place. Who drops what this gives ends it.
+/// Starts a request: it runs as soon as a slot is free. Dropping the returned value cancels it.
 pub(super) fn begin(
     server: &Arc<Server>,
     model: Arc<Model>,
     parsed: ParsedRequest,
     place: OwnedSemaphorePermit,
 ) -> Work {
-    let (sender, events) = channel(WAITING_EVENTS);
+    let (sender, events) = channel(EVENT_BUFFER);
     let (has_left, place) = (Arc::new(AtomicBool::new(false)), Mutex::new(Some(place)));
-    let client = Arc::new(Client { has_left, place, room: OnceLock::new() });
-    let (held, parsed, id) = (parsed.held(), Arc::new(parsed), server.id());
+    let client = Arc::new(Client { has_left, place, memory: OnceLock::new() });
+    let (held, parsed, id) = (parsed.held_candidates(), Arc::new(parsed), server.id());
     let written = Arc::new(AtomicU64::new(0));
-    let busy = Busy {
+    let active = ActiveRequest {
         id: id.clone(),
         model: model.name.clone(),
         prompt_tokens: parsed.prompts.iter().map(Vec::len).sum(),
@@ -162,44 +160,48 @@ pub(super) fn begin(
         pending: None,
     };
     count(&server.counts.waiting, 1);
-    tokio::spawn(write_when_free(writer, busy, held));
+    tokio::spawn(write_when_free(writer, active, held));
     Work { id, model, parsed, events, client: LeaveOnDrop(client) }
 }
 
-/// Waits until there is a desk, and has the request written on a thread of its own; where the client leaves
-/// before, nothing is written.
-async fn write_when_free(mut writer: Writer, busy: Busy, held: usize) {
+/// Waits for a slot, then runs the request on its own thread; if the client leaves first, nothing
+/// runs.
+async fn write_when_free(mut writer: Writer, active: ActiveRequest, held: usize) {
     let server = Arc::clone(&writer.server);
     let found = {
         let gone = writer.events.clone();
-        let (free, gone) = (pin!(room_and_desk(&server, busy, held)), pin!(gone.closed()));
+        let (free, gone) = (pin!(memory_and_slot(&server, active, held)), pin!(gone.closed()));
         match select(free, gone).await {
             Either::Left((found, _)) => found,
             Either::Right(_) => None,
         }
     };
     server.counts.waiting.fetch_sub(1, Ordering::Relaxed);
-    let Some((room, desk)) = found else {
+    let Some((memory, slot)) = found else {
         count(&server.counts.cancelled, 1);
         return;
     };
-    let _ = writer.client.room.set(room);
+    let _ = writer.client.memory.set(memory);
     let events = writer.events.clone();
-    let spawned = std::thread::Builder::new().spawn(move || writer.work(desk));
+    let spawned = std::thread::Builder::new().spawn(move || writer.work(slot));
     if let Err(error) = spawned {
-        let _ = events.send(Event::Failed(ApiError::ours(format!("cannot start a thread: {error}")))).await;
+        let _ = events.send(Event::Failed(ApiError::internal(format!("cannot start a thread: {error}")))).await;
     }
 }
 
-/// Room for an answer that holds so many candidates, and a desk, as soon as there are both.
-async fn room_and_desk(server: &Arc<Server>, busy: Busy, held: usize) -> Option<(OwnedSemaphorePermit, Desk)> {
-    // In this order: a request that waits for room keeps no desk from others.
-    let room = server.room(held).await?;
-    let desk = Arc::clone(server).desk(busy).await?;
-    Some((room, desk))
+/// Waits for memory for an answer with `held` candidates, then for a slot.
+async fn memory_and_slot(
+    server: &Arc<Server>,
+    active: ActiveRequest,
+    held: usize,
+) -> Option<(OwnedSemaphorePermit, Slot)> {
+    // In this order, so that a request waiting for memory does not block a slot.
+    let memory = server.reserve_candidates(held).await?;
+    let slot = Arc::clone(server).slot(active).await?;
+    Some((memory, slot))
 }
 
-/// Who writes a request's texts.
+/// Generates a request's texts.
 struct Writer {
     server: Arc<Server>,
     model: Arc<Model>,
@@ -209,32 +211,32 @@ struct Writer {
     runtime: Handle,
     began: Instant,
     first_token: Option<Instant>,
-    /// Tokens written so far, for whoever looks at the places.
+    /// Tokens written so far, for `/slots`.
     written: Arc<AtomicU64>,
-    /// What is known of the next piece before its text: a step is told first, then its token, then the text.
+    /// The next piece without its text: the trace comes first, then the token, then the text.
     pending: Option<Piece>,
 }
 
 impl Writer {
-    fn work(&mut self, desk: Desk) {
+    fn work(&mut self, slot: Slot) {
         let model = Arc::clone(&self.model);
         let mut request = model.engine.request(Arc::clone(&self.client.has_left));
-        if self.parsed.tells_progress {
+        if self.parsed.reports_progress {
             let (events, began) = (self.events.clone(), self.began);
-            // Where nobody reads the events, a stage of the progress is left out.
+            // A progress event is dropped if the buffer is full.
             request = request.telling(move |progress| {
                 let seconds = if progress.read > progress.cached { began.elapsed().as_secs_f64() } else { 0.0 };
                 let _ = events.try_send(Event::Progress { progress, seconds });
             });
         }
         let outcome = self.write(&request);
-        // Where prompts are measured all of them is read, and what the cache holds then is their own.
-        let cached_tokens = if self.parsed.measures { 0 } else { request.cached_tokens() as usize };
+        // Scored prompts are processed whole, and any cache hits are on their own positions.
+        let cached_tokens = if self.parsed.scores_prompts { 0 } else { request.cached_tokens() as usize };
         let timings = self.timings(cached_tokens);
         drop(request);
-        self.account(&timings, outcome.as_ref().err());
-        drop(desk); // before the answer is: who has read it finds the place free
-        self.tell(match outcome {
+        self.record(&timings, outcome.as_ref().err());
+        drop(slot); // before the answer, so that a client that has read it finds the slot free
+        self.send(match outcome {
             Ok(()) => Event::Done(timings),
             Err(error) => Event::Failed(error),
         });
@@ -251,7 +253,7 @@ impl Writer {
         }
     }
 
-    fn account(&self, timings: &Timings, error: Option<&ApiError>) {
+    fn record(&self, timings: &Timings, error: Option<&ApiError>) {
         let counts = &self.server.counts;
         let Timings { prompt_tokens, cached_tokens, written_tokens, .. } = *timings;
         count(&counts.prompt_tokens, prompt_tokens.saturating_sub(cached_tokens) as u64);
@@ -278,14 +280,14 @@ impl Writer {
         }
     }
 
-    /// Says what happened. Where nobody reads on, the request is over, and nothing more is said: a
-    /// text is told without a hole, or not to its end.
-    fn tell(&self, event: Event) {
+    /// Sends an event. If the client stops reading, the request is cancelled and sends nothing
+    /// more: an answer may be cut off, but never has a gap.
+    fn send(&self, event: Event) {
         if self.client.has_left() {
             return;
         }
         let Err(full) = self.events.try_send(event) else { return };
-        let later = async { timeout(STALLED, self.events.send(full.into_inner())).await };
+        let later = async { timeout(WRITE_TIMEOUT, self.events.send(full.into_inner())).await };
         if !matches!(self.runtime.block_on(later), Ok(Ok(()))) {
             self.client.leave();
         }
@@ -293,13 +295,13 @@ impl Writer {
 
     fn write(&mut self, request: &Request) -> Result<(), ApiError> {
         let (model, parsed) = (Arc::clone(&self.model), Arc::clone(&self.parsed));
-        if parsed.measures {
+        if parsed.scores_prompts {
             for (prompt, ids) in parsed.prompts.iter().enumerate() {
-                let tokens = measure(request, ids, parsed.config.logprobs)?;
-                self.tell(Event::Read { prompt, tokens });
+                let tokens = score_prompt(request, ids, parsed.config.logprobs)?;
+                self.send(Event::Scored { prompt, tokens });
             }
         }
-        if !parsed.writes {
+        if !parsed.generates {
             return Ok(());
         }
         let mut generator = Generator::new(request, model.tokenizer.as_ref(), parsed.config.clone())
@@ -332,23 +334,23 @@ impl Writer {
                 count(&counts.drafts, passes as u64);
             }
             let choice = written.prompt * each + written.number;
-            self.tell(Event::Finished { choice, written: Box::new(written) });
+            self.send(Event::Finished { choice, written: Box::new(written) });
         }
         Ok(())
     }
 }
 
-/// What the model thinks of each token of a prompt but the first, which has nothing before it.
-fn measure(request: &Request, ids: &[u32], top: usize) -> Result<Vec<ChosenToken>, ApiError> {
+/// Log-probabilities of a prompt's tokens, except the first, which has no context.
+fn score_prompt(request: &Request, ids: &[u32], top: usize) -> Result<Vec<ChosenToken>, ApiError> {
     let shape = request.config();
     let (vocab_size, context) = (shape.vocab_size, shape.context_length);
     if ids.len() > context {
         return Err(ApiError::too_long("prompt", ids.len(), context));
     }
-    // In JSON what is not a number is null.
+    // JSON writes NaN as null.
     let mut tokens = vec![ChosenToken { id: ids[0], logprob: f32::NAN, top: Vec::new() }];
     let mut sequences = request.sequences(&[&[]], ids.len());
-    for piece in ids[..ids.len() - 1].chunks(AT_ONCE) {
+    for piece in ids[..ids.len() - 1].chunks(SCORED_AT_ONCE) {
         sequences.extend(0, piece);
         let logits = sequences.logits_of_last(&[piece.len()])?;
         for logits in logits.chunks_exact(vocab_size) {
@@ -368,11 +370,11 @@ impl Reader for Writer {
     }
 
     fn text(&mut self, row: usize, text: &str) {
-        // Text that was held back comes without a token.
+        // Held-back text comes without a token.
         let piece = self.pending.take().filter(|piece| piece.choice == row).unwrap_or_default();
-        let is_told = !self.parsed.config.strategy.ranks_texts() && (piece.token.is_some() || !text.is_empty());
-        if is_told {
-            self.tell(Event::Piece(Box::new(Piece { choice: row, text: text.to_owned(), ..piece })));
+        let is_sent = !self.parsed.config.strategy.ranks_texts() && (piece.token.is_some() || !text.is_empty());
+        if is_sent {
+            self.send(Event::Piece(Box::new(Piece { choice: row, text: text.to_owned(), ..piece })));
         }
     }
 
@@ -392,9 +394,8 @@ impl Reader for Writer {
                 step.candidates.iter_mut().for_each(|candidate| candidate.token = Some(text(candidate.id)));
                 let piece = Piece { choice: row, step: Some(step), ..Piece::default() };
                 if self.parsed.config.strategy.ranks_texts() {
-                    // A text that was found otherwise than token by token is accounted for afterwards: neither its
-                    // tokens nor their text come with it.
-                    self.tell(Event::Piece(Box::new(piece)));
+                    // Texts not found token by token are traced afterwards, without tokens or text.
+                    self.send(Event::Piece(Box::new(piece)));
                 } else {
                     self.pending = Some(piece);
                 }
@@ -402,7 +403,7 @@ impl Reader for Writer {
             Traced::Beams(step) => {
                 let mut step = step.clone();
                 step.beams.iter_mut().flatten().for_each(|candidate| candidate.token = Some(text(candidate.id)));
-                self.tell(Event::Beams(Box::new(step)));
+                self.send(Event::Beams(Box::new(step)));
             }
         }
     }

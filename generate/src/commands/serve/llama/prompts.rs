@@ -1,4 +1,4 @@
-//! The prompts of a request, as llama.cpp's clients send them.
+//! The prompts of a request in llama.cpp's format.
 
 use ember_data::tokenizer::SpecialTokens;
 use serde_json::Value;
@@ -7,12 +7,12 @@ use crate::commands::serve::error::ApiError;
 use crate::commands::serve::ids::text_ids;
 use crate::commands::serve::models::Model;
 
-/// Whether these are several prompts: ids make one, alone or with texts between them.
+/// Whether this is a list of prompts; a list that contains ids is a single prompt.
 pub(super) fn are_several(prompt: &Value) -> bool {
     prompt.as_array().is_some_and(|items| !items.is_empty() && !items.iter().any(Value::is_number))
 }
 
-/// A text, ids, both mixed, or a list of those.
+/// Parses the prompts: a text, ids, both mixed, or a list of those.
 pub(super) fn prompts(
     model: &Model,
     prompt: Option<&Value>,
@@ -27,9 +27,10 @@ pub(super) fn prompts(
     }
 }
 
-/// A text, or ids and texts one after the other.
+/// Parses one prompt: a text, or a mixed list of ids and texts.
 fn one_prompt(model: &Model, prompt: &Value, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
-    let wrong = || ApiError::wrong("prompt", "a string, a list of token ids and strings, or a list of such prompts");
+    let wrong =
+        || ApiError::wrong_type("prompt", "a string, a list of token ids and strings, or a list of such prompts");
     let text = |text: &str| text_ids(model, "prompt", text, special);
     match prompt {
         Value::String(whole) => text(whole),
@@ -43,7 +44,7 @@ fn one_prompt(model: &Model, prompt: &Value, special: SpecialTokens) -> Result<V
                     (Value::Number(id), _) => {
                         ids.push(id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?);
                     }
-                    // Only a text that stands first opens a prompt.
+                    // Only a text in first position gets the tokens that start a prompt.
                     (Value::String(more), Some(tokenizer)) if place > 0 => {
                         let more = tokenizer.encode_with(more, special);
                         ids.extend(more.map_err(|error| ApiError::param("prompt", error.to_string()))?);

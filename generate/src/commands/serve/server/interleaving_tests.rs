@@ -12,7 +12,7 @@ use shuttle::future::block_on;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
 
-use super::super::models::Loading;
+use super::super::models::LoadOptions;
 use super::super::names::Served;
 use super::*;
 
@@ -25,13 +25,13 @@ const ORDERS: usize = 20_000;
 
 fn server() -> Arc<Server> {
     let (device, weights) = (Device::flex(), WeightType::F32);
-    let loading = Loading { device, weights, tokens_per_step: 1, cache_bytes: 0, most_bytes: 0 };
+    let options = LoadOptions { device, weights, tokens_per_step: 1, cache_bytes: 0, max_bytes: 0 };
     let served = Served { folders: Vec::new(), run: None };
-    Arc::new(Server::new(Models::new(served, loading).unwrap(), DESKS, REQUESTS))
+    Arc::new(Server::new(Models::new(served, options).unwrap(), DESKS, REQUESTS))
 }
 
-fn busy(number: usize) -> Busy {
-    Busy { id: number.to_string(), model: String::new(), prompt_tokens: 0, written: Arc::default() }
+fn busy(number: usize) -> ActiveRequest {
+    ActiveRequest { id: number.to_string(), model: String::new(), prompt_tokens: 0, written: Arc::default() }
 }
 
 fn is_at(server: &Server, number: usize) -> bool {
@@ -45,20 +45,20 @@ fn come_and_go() {
     let work = |number| {
         let (server, at_work) = (Arc::clone(&server), Arc::clone(&at_work));
         thread::spawn(move || {
-            let desk = block_on(Arc::clone(&server).desk(busy(number))).expect("who waits gets a desk");
+            let slot = block_on(Arc::clone(&server).slot(busy(number))).expect("who waits gets a desk");
             assert!(at_work.fetch_add(1, Ordering::SeqCst) < DESKS);
             assert!(is_at(&server, number));
             at_work.fetch_sub(1, Ordering::SeqCst);
-            drop(desk);
+            drop(slot);
             assert!(!is_at(&server, number));
         })
     };
     let working: Vec<_> = (0..REQUESTS).map(work).collect();
     let gone = Arc::clone(&server);
-    let gone = thread::spawn(move || drop(gone.desk(busy(REQUESTS)).now_or_never()));
+    let gone = thread::spawn(move || drop(gone.slot(busy(REQUESTS)).now_or_never()));
     working.into_iter().chain([gone]).for_each(|thread| thread.join().unwrap());
     assert!(server.slots().iter().all(Option::is_none));
-    assert_eq!(server.desks.available_permits(), DESKS);
+    assert_eq!(server.free_slots.available_permits(), DESKS);
 }
 
 #[test]

@@ -1,20 +1,20 @@
-//! transformers' own tag, `{% generation %}`: it says which part of a template's text is the
-//! model's, for training, and shows nothing.
+//! transformers' tag `{% generation %}`: it marks the model's part of the text for training, and
+//! renders as nothing.
 
-/// What stands in its place: a tag of Jinja's that shows nothing either. So the blanks around it,
-/// with `{%-` and `-%}` or without, are those that the template means.
-const IN_ITS_PLACE: [(&str, &str); 2] = [("generation", "if true"), ("endgeneration", "endif")];
+/// Replacements: Jinja tags that render as nothing too. They preserve the whitespace control around
+/// the tag, with `{%-` and `-%}` or without.
+const REPLACEMENTS: [(&str, &str); 2] = [("generation", "if true"), ("endgeneration", "endif")];
 
-/// A template without these tags.
-pub(super) fn without(source: &str) -> String {
+/// Replaces these tags in a template.
+pub(super) fn strip_tags(source: &str) -> String {
     let (mut text, mut rest) = (String::with_capacity(source.len()), source);
     while let Some(begin) = rest.find("{%") {
         let (before, tag) = rest.split_at(begin);
         text.push_str(before);
-        rest = match replaced(tag) {
-            Some((other, behind)) => {
+        rest = match replacement(tag) {
+            Some((other, after)) => {
                 text.push_str(&other);
-                behind
+                after
             }
             None => {
                 text.push_str("{%");
@@ -25,15 +25,14 @@ pub(super) fn without(source: &str) -> String {
     text + rest
 }
 
-/// What stands in the place of the tag that a text begins with, if it is one of these, and what
-/// follows it.
-fn replaced(tag: &str) -> Option<(String, &str)> {
+/// If the text begins with one of these tags: its replacement, and the text after the tag.
+fn replacement(tag: &str) -> Option<(String, &str)> {
     let signs = ['-', '+'];
     let name = tag.strip_prefix("{%")?.trim_start_matches(signs).trim_start();
-    let (end, other) = IN_ITS_PLACE.iter().find_map(|(own, other)| Some((name.strip_prefix(own)?, other)))?;
-    let behind = end.trim_start().trim_start_matches(signs).strip_prefix("%}")?;
-    let (begin, end) = (&tag[..tag.len() - name.len()], &end[..end.len() - behind.len()]);
-    Some((format!("{begin}{other}{end}"), behind))
+    let (end, other) = REPLACEMENTS.iter().find_map(|(own, other)| Some((name.strip_prefix(own)?, other)))?;
+    let after = end.trim_start().trim_start_matches(signs).strip_prefix("%}")?;
+    let (begin, end) = (&tag[..tag.len() - name.len()], &end[..end.len() - after.len()]);
+    Some((format!("{begin}{other}{end}"), after))
 }
 
 #[cfg(test)]
@@ -42,11 +41,11 @@ mod tests {
 
     #[test]
     fn the_tag_is_taken_out_and_nothing_else() {
-        assert_eq!(without("a{% generation %}b{% endgeneration %}c"), "a{% if true %}b{% endif %}c");
-        assert_eq!(without("{%- generation -%}{%endgeneration+%}"), "{%- if true -%}{%endif+%}");
+        assert_eq!(strip_tags("a{% generation %}b{% endgeneration %}c"), "a{% if true %}b{% endif %}c");
+        assert_eq!(strip_tags("{%- generation -%}{%endgeneration+%}"), "{%- if true -%}{%endif+%}");
         for other in ["", "{%", "{% generations %}", "{% set generation = 1 %}{{ generation }}", "{% generation", "{%-"]
         {
-            assert_eq!(without(other), other);
+            assert_eq!(strip_tags(other), other);
         }
     }
 }

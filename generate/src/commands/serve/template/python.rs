@@ -1,25 +1,25 @@
-//! How Python writes values: as JSON by transformers' `tojson`, and by `str`, which is what a
-//! template shows of what is no text.
+//! Values in Python's notation: as JSON by transformers' `tojson`, and by `str`, which templates
+//! use to show values other than texts.
 
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, Output, State, escape_formatter};
 
 use super::super::special::MARK;
 
-/// How deep values may lie in each other: who reads them goes down as far.
-const MOST_DEPTH: usize = 200;
+/// Deepest nesting of values: writing them recurses as deep.
+const MAX_DEPTH: usize = 200;
 
-/// Blanks of an indentation at most.
-const MOST_INDENT: i64 = 100;
+/// Largest indentation.
+const MAX_INDENT: i64 = 100;
 
 /// transformers' `tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`,
-/// which is `json.dumps`: keys in the order given, and nothing escaped for a web page.
+/// which is `json.dumps`: keys in the order given, and no HTML escaping.
 pub(super) fn tojson(value: &Value, args: Rest<Value>) -> Result<Value, Error> {
-    let (placed, named): (&[Value], Kwargs) = from_args(&args)?;
-    if placed.len() > 4 {
+    let (positional, named): (&[Value], Kwargs) = from_args(&args)?;
+    if positional.len() > 4 {
         return Err(Error::from(ErrorKind::TooManyArguments));
     }
-    let argument = |place: usize, name: &str| match placed.get(place) {
+    let argument = |place: usize, name: &str| match positional.get(place) {
         Some(value) => Ok(value.clone()),
         None => named.get::<Option<Value>>(name).map(Option::unwrap_or_default),
     };
@@ -33,32 +33,38 @@ pub(super) fn tojson(value: &Value, args: Rest<Value>) -> Result<Value, Error> {
         None if is_unset(&indent) => None,
         None => {
             let blanks = indent.as_i64().ok_or_else(|| wrong("indent must be a number or a text"))?;
-            Some(" ".repeat(blanks.clamp(0, MOST_INDENT) as usize))
+            Some(" ".repeat(blanks.clamp(0, MAX_INDENT) as usize))
         }
     };
-    let separator = |place: usize, usual: &str| match is_unset(&separators) {
-        true => Ok(usual.to_owned()),
+    let separator = |place: usize, default: &str| match is_unset(&separators) {
+        true => Ok(default.to_owned()),
         false => {
             let text = separators.get_item_by_index(place)?;
             text.as_str().map(str::to_owned).ok_or_else(|| wrong("separators must be two texts"))
         }
     };
-    let between = separator(0, if indent.is_some() { "," } else { ", " })?;
-    let behind_key = separator(1, ": ")?;
-    let json = Json { is_ascii: ensure_ascii.is_true(), indent, between, behind_key, sorts: sort_keys.is_true() };
+    let item_separator = separator(0, if indent.is_some() { "," } else { ", " })?;
+    let key_separator = separator(1, ": ")?;
+    let json = Json {
+        is_ascii: ensure_ascii.is_true(),
+        indent,
+        item_separator,
+        key_separator,
+        sorts: sort_keys.is_true(),
+    };
     let mut text = String::new();
     json.write(&mut text, value, 0)?;
     Ok(Value::from_safe_string(text))
 }
 
-/// How JSON is written.
+/// JSON formatting options.
 struct Json {
-    /// Whether other characters are escaped.
+    /// Whether non-ASCII characters are escaped.
     is_ascii: bool,
-    /// What each line begins with, once for every value that it lies in; none where all is one line.
+    /// Indentation per nesting level; `None` writes everything on one line.
     indent: Option<String>,
-    between: String,
-    behind_key: String,
+    item_separator: String,
+    key_separator: String,
     /// Whether keys are sorted.
     sorts: bool,
 }
@@ -85,11 +91,11 @@ impl Json {
                 }
                 self.enclose(text, ['{', '}'], &items, depth, |text, (key, item)| {
                     self.quote(text, key);
-                    text.push_str(&self.behind_key);
+                    text.push_str(&self.key_separator);
                     self.write(text, item, depth + 1)
                 })?;
             }
-            _ => return Err(no_json(value)),
+            _ => return Err(json_error(value)),
         }
         Ok(())
     }
@@ -106,7 +112,7 @@ impl Json {
         text.push(open);
         for (place, item) in items.iter().enumerate() {
             if place > 0 {
-                text.push_str(&self.between);
+                text.push_str(&self.item_separator);
             }
             self.begin_line(text, depth + 1);
             write(text, item)?;
@@ -125,9 +131,9 @@ impl Json {
         }
     }
 
-    fn quote(&self, text: &mut String, said: &str) {
+    fn quote(&self, text: &mut String, content: &str) {
         text.push('"');
-        for character in said.chars() {
+        for character in content.chars() {
             match character {
                 '"' => text.push_str("\\\""),
                 '\\' => text.push_str("\\\\"),
@@ -165,17 +171,17 @@ fn json_key(key: &Value) -> Result<String, Error> {
         ValueKind::None => Ok("null".to_owned()),
         ValueKind::Bool => Ok(if key.is_true() { "true" } else { "false" }.to_owned()),
         ValueKind::Number => json_number(key),
-        _ => Err(no_json(key)),
+        _ => Err(json_error(key)),
     }
 }
 
-fn no_json(value: &Value) -> Error {
+fn json_error(value: &Value) -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("tojson: what is {} cannot be written as JSON", value.kind()))
 }
 
 /// Writes a value into a template's text, as Python's `str` does.
 pub(super) fn show(out: &mut Output, state: &State, value: &Value) -> Result<(), Error> {
-    match written(value)? {
+    match python_str(value)? {
         Some(text) => out.write_str(&text).map_err(Error::from),
         None => escape_formatter(out, state, value),
     }
@@ -183,25 +189,25 @@ pub(super) fn show(out: &mut Output, state: &State, value: &Value) -> Result<(),
 
 /// Jinja's filter `string`, which is Python's `str`.
 pub(super) fn string(value: &Value) -> Result<Value, Error> {
-    match written(value)? {
+    match python_str(value)? {
         Some(text) => Ok(Value::from(text)),
         None if value.kind() == ValueKind::String => Ok(value.clone()),
         None => Ok(Value::from(value.to_string())),
     }
 }
 
-/// Jinja's test `iterable`: nothing is not.
+/// Jinja's test `iterable`: none is not iterable.
 pub(super) fn is_iterable(value: &Value) -> bool {
     !value.is_none() && value.try_iter().is_ok()
 }
 
-/// Jinja's test `sequence`: what has a length and parts, a text and a mapping too.
+/// Jinja's test `sequence`: anything with a length and items, including strings and mappings.
 pub(super) fn is_sequence(value: &Value) -> bool {
     value.len().is_some() || value.is_undefined()
 }
 
-/// What Python's `str` makes of a value that minijinja writes in another way.
-fn written(value: &Value) -> Result<Option<String>, Error> {
+/// Python's `str` of a value, if minijinja writes it differently.
+fn python_str(value: &Value) -> Result<Option<String>, Error> {
     let differs = match value.kind() {
         ValueKind::Number => !value.is_integer(),
         ValueKind::Seq | ValueKind::Map => true,
@@ -242,12 +248,12 @@ fn repr(text: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a text in the quotation marks that Python takes, which are double ones only around single
-/// ones.
-fn quote(text: &mut String, said: &str) {
-    let mark = if said.contains('\'') && !said.contains('"') { '"' } else { '\'' };
+/// Writes a text in quotes as Python does: double quotes only if the text contains single and no
+/// double ones.
+fn quote(text: &mut String, content: &str) {
+    let mark = if content.contains('\'') && !content.contains('"') { '"' } else { '\'' };
     text.push(mark);
-    for character in said.chars() {
+    for character in content.chars() {
         match character {
             '\\' => text.push_str("\\\\"),
             '\n' => text.push_str("\\n"),
@@ -269,8 +275,8 @@ fn is_ascii_text(character: char) -> bool {
     (' '..='~').contains(&character)
 }
 
-/// Whether Python's `repr` leaves a character as it is. Rust's goes by the same categories of
-/// Unicode, and escapes an accent only where nothing stands before it.
+/// Whether Python's `repr` leaves a character unescaped. Rust's `escape_debug` uses the same
+/// Unicode categories, and escapes a combining mark only at the start of a text.
 fn is_printable(character: char) -> bool {
     let is_escaped = || ['a', character].iter().collect::<String>().escape_debug().any(|written| written == '\\');
     is_ascii_text(character) || !(character.is_ascii() || is_escaped())
@@ -283,7 +289,7 @@ fn number(value: &Value) -> Result<String, Error> {
     Ok(float(f64::try_from(value.clone())?))
 }
 
-/// A float as Python's `repr` writes it: the fewest digits that are read as the same number.
+/// A float as Python's `repr` writes it: the fewest digits that parse as the same number.
 fn float(value: f64) -> String {
     if value.is_nan() {
         return "nan".to_owned();
@@ -301,10 +307,10 @@ fn float(value: f64) -> String {
 }
 
 fn check(depth: usize) -> Result<(), Error> {
-    if depth <= MOST_DEPTH {
+    if depth <= MAX_DEPTH {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::InvalidOperation, format!("values lie more than {MOST_DEPTH} deep in each other")))
+    Err(Error::new(ErrorKind::InvalidOperation, format!("values lie more than {MAX_DEPTH} deep in each other")))
 }
 
 #[cfg(test)]

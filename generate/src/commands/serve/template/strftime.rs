@@ -1,4 +1,5 @@
-//! Dates and times as Python's `datetime.now().strftime` writes them, for templates that tell the day.
+//! Dates and times as Python's `datetime.now().strftime` writes them, for templates that state the
+//! date.
 
 use std::fmt::{Display, Write};
 use std::iter::once;
@@ -6,10 +7,10 @@ use std::iter::once;
 use chrono::format::{Fixed, Item, Numeric, StrftimeItems};
 use chrono::{DateTime, Local, TimeZone};
 
-/// The time now, where this machine is.
+/// The current local time.
 ///
 /// # Errors
-/// Names a format with a mark that is not known.
+/// Names a format with an unknown directive.
 pub(super) fn now(format: &str) -> Result<String, String> {
     written(&Local::now(), format)
 }
@@ -19,20 +20,20 @@ where
     Zone::Offset: Display,
 {
     let mut text = String::new();
-    // A sign that ends the format marks nothing, and stands for itself.
-    let signs = format.len() - format.trim_end_matches('%').len();
-    let (marked, alone) = format.split_at(format.len() - signs % 2);
-    for item in StrftimeItems::new(marked) {
+    // A trailing `%` without a directive stands for itself.
+    let percents = format.len() - format.trim_end_matches('%').len();
+    let (directives, trailing) = format.split_at(format.len() - percents % 2);
+    for item in StrftimeItems::new(directives) {
         let result = match item {
             Item::Error => return Err(format!("strftime_now does not know a mark in {format}")),
-            // What Python calls now has no zone, and is counted in microseconds.
+            // Python's `datetime.now()` has no time zone, and microsecond resolution.
             Item::Fixed(Fixed::TimezoneName | Fixed::TimezoneOffset) => Ok(()),
             Item::Numeric(Numeric::Nanosecond, _) => write!(text, "{:06}", moment.timestamp_subsec_micros()),
             item => write!(text, "{}", moment.format_with_items(once(item))),
         };
         result.map_err(|_| format!("strftime_now cannot write {format}"))?;
     }
-    Ok(text + alone)
+    Ok(text + trailing)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What Python and Jinja make of texts: the methods that minijinja lacks or has otherwise, and
-//! filters. Places and widths are counted in characters, as there.
+//! Python's string methods and Jinja's filters that minijinja lacks or implements differently.
+//! Positions and widths count characters, as in Python.
 
 use std::borrow::Cow;
 
@@ -7,36 +7,36 @@ use minijinja::value::{Kwargs, Value, from_args};
 use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
-/// Characters of the widest text that is filled up.
-const MOST_WIDTH: usize = 1 << 20;
+/// Largest width for padding, in characters.
+const MAX_WIDTH: usize = 1 << 20;
 
-/// Python's methods of texts, lists and dictionaries.
+/// Python's methods of strings, lists and dictionaries.
 pub(super) fn call(state: &State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
     match (value.as_str(), name) {
-        (Some(text), "partition" | "rpartition") => parted(text, name, args),
+        (Some(text), "partition" | "rpartition") => partition(text, name, args),
         (Some(text), "split" | "rsplit") => split(text, name == "rsplit", args),
         (Some(text), "splitlines") => lines(text, args),
-        (Some(text), "removeprefix" | "removesuffix") => shortened(text, name, args),
-        (Some(text), "find" | "rfind" | "index" | "rindex") => place(text, name, args),
-        (Some(text), "center" | "ljust" | "rjust" | "zfill") => filled(text, name, args),
-        (Some(text), "title") => from_args(args).map(|()| Value::from(titled(text))),
+        (Some(text), "removeprefix" | "removesuffix") => remove_affix(text, name, args),
+        (Some(text), "find" | "rfind" | "index" | "rindex") => find(text, name, args),
+        (Some(text), "center" | "ljust" | "rjust" | "zfill") => pad(text, name, args),
+        (Some(text), "title") => from_args(args).map(|()| Value::from(python_title(text))),
         _ => unknown_method_callback(state, value, name, args),
     }
 }
 
-fn wrong(why: String) -> Error {
+fn invalid(why: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, why)
 }
 
-fn parted(text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
+fn partition(text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
     let (separator,): (&str,) = from_args(args)?;
     if separator.is_empty() {
-        return Err(wrong(format!("{name}: the separator is empty")));
+        return Err(invalid(format!("{name}: the separator is empty")));
     }
-    let parted = |(before, behind)| [before, separator, behind];
+    let parts_of = |(before, after)| [before, separator, after];
     let parts = match name {
-        "partition" => text.split_once(separator).map_or([text, "", ""], parted),
-        _ => text.rsplit_once(separator).map_or(["", "", text], parted),
+        "partition" => text.split_once(separator).map_or([text, "", ""], parts_of),
+        _ => text.rsplit_once(separator).map_or(["", "", text], parts_of),
     };
     Ok(Value::from(parts.map(str::to_owned)))
 }
@@ -49,7 +49,7 @@ fn split(text: &str, from_right: bool, args: &[Value]) -> Result<Value, Error> {
     named.assert_all_used()?;
     let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
     let mut parts: Vec<&str> = match (separator, from_right) {
-        (Some(""), _) => return Err(wrong("split: the separator is empty".to_owned())),
+        (Some(""), _) => return Err(invalid("split: the separator is empty".to_owned())),
         (Some(separator), false) => text.splitn(most.saturating_add(1), separator).collect(),
         (Some(separator), true) => text.rsplitn(most.saturating_add(1), separator).collect(),
         (None, _) => words(text, most, from_right),
@@ -60,7 +60,7 @@ fn split(text: &str, from_right: bool, args: &[Value]) -> Result<Value, Error> {
     Ok(parts.into_iter().map(Value::from).collect())
 }
 
-/// So many words from one end, that one first, and behind them the rest as it is.
+/// At most `most` words from one end, starting there, followed by the unsplit rest.
 fn words(text: &str, most: usize, from_right: bool) -> Vec<&str> {
     let trim = if from_right { str::trim_end } else { str::trim_start };
     let (mut words, mut rest) = (Vec::new(), trim(text));
@@ -77,7 +77,7 @@ fn words(text: &str, most: usize, from_right: bool) -> Vec<&str> {
     words
 }
 
-/// `splitlines(keepends=False)`, at all that Python takes for the end of a line.
+/// `splitlines(keepends=False)`, at all of Python's line boundaries.
 fn lines(text: &str, args: &[Value]) -> Result<Value, Error> {
     let (keeps, named): (Option<bool>, Kwargs) = from_args(args)?;
     let keeps = keeps.map_or_else(|| named.get::<Option<bool>>("keepends"), |keeps| Ok(Some(keeps)))?.unwrap_or(false);
@@ -97,28 +97,28 @@ fn lines(text: &str, args: &[Value]) -> Result<Value, Error> {
     Ok(Value::from(lines))
 }
 
-fn shortened(text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
+fn remove_affix(text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
     let (part,): (&str,) = from_args(args)?;
     let rest = if name == "removeprefix" { text.strip_prefix(part) } else { text.strip_suffix(part) };
     Ok(Value::from(rest.unwrap_or(text)))
 }
 
-/// Where a part begins; of what is not there `find` says -1, and `index` that it is wrong.
-fn place(text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
+/// The position of a part; if it is missing, `find` returns -1, and `index` fails.
+fn find(text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
     let (part,): (&str,) = from_args(args)?;
     let at = if name.starts_with('r') { text.rfind(part) } else { text.find(part) };
     match at {
         Some(at) => Ok(Value::from(text[..at].chars().count())),
         None if name.ends_with("find") => Ok(Value::from(-1)),
-        None => Err(wrong(format!("{name}: the text does not hold that part"))),
+        None => Err(invalid(format!("{name}: the text does not hold that part"))),
     }
 }
 
-fn filled(text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
+fn pad(text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
     let (width, filler): (i64, Option<char>) = from_args(args)?;
     let width = usize::try_from(width).unwrap_or(0);
-    if width > MOST_WIDTH {
-        return Err(wrong(format!("{name}: the width can be {MOST_WIDTH} at most")));
+    if width > MAX_WIDTH {
+        return Err(invalid(format!("{name}: the width can be {MAX_WIDTH} at most")));
     }
     let missing = width.saturating_sub(text.chars().count());
     let (sign, digits) = text.split_at(if name == "zfill" && text.starts_with(['-', '+']) { 1 } else { 0 });
@@ -132,8 +132,8 @@ fn filled(text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
     Ok(Value::from(format!("{sign}{}{digits}{}", fill(before), fill(missing - before))))
 }
 
-/// Python's `title`: what follows a letter is small.
-fn titled(text: &str) -> String {
+/// Python's `title`: a letter after a letter becomes lower case.
+fn python_title(text: &str) -> String {
     let mut follows = false;
     let mut all = String::new();
     for character in text.chars() {
@@ -146,10 +146,10 @@ fn titled(text: &str) -> String {
     all
 }
 
-/// Jinja's filter `title`, whose words are parted by blanks, hyphens and opening brackets alone.
+/// Jinja's filter `title`, whose words are separated only by blanks, hyphens and opening brackets.
 pub(super) fn title(text: Cow<str>) -> String {
-    let is_between = |character: char| character.is_whitespace() || "-({[<".contains(character);
-    let words = text.split_inclusive(is_between).map(|word| match word.chars().next() {
+    let is_separator = |character: char| character.is_whitespace() || "-({[<".contains(character);
+    let words = text.split_inclusive(is_separator).map(|word| match word.chars().next() {
         Some(first) => first.to_uppercase().collect::<String>() + &word[first.len_utf8()..].to_lowercase(),
         None => String::new(),
     });
@@ -158,16 +158,16 @@ pub(super) fn title(text: Cow<str>) -> String {
 
 /// Jinja's filter `center`.
 pub(super) fn center(text: Cow<str>, width: Option<usize>) -> Result<Value, Error> {
-    filled(&text, "center", &[Value::from(width.unwrap_or(80))])
+    pad(&text, "center", &[Value::from(width.unwrap_or(80))])
 }
 
-/// Jinja's filter `int(default=0, base=10)`: what is no number is `default`.
+/// Jinja's filter `int(default=0, base=10)`: anything that is not a number becomes `default`.
 pub(super) fn int(value: &Value, default: Option<Value>, base: Option<u32>, named: Kwargs) -> Result<Value, Error> {
     let default = default.map_or_else(|| named.get("default"), |default| Ok(Some(default)))?;
     let base = base.map_or_else(|| named.get("base"), |base| Ok(Some(base)))?.unwrap_or(10);
     named.assert_all_used()?;
     if !(2..=36).contains(&base) {
-        return Err(wrong(format!("int: the base is {base}; it must be from 2 to 36")));
+        return Err(invalid(format!("int: the base is {base}; it must be from 2 to 36")));
     }
     let number = match value.as_str().map(str::trim) {
         Some(text) => i128::from_str_radix(text, base).ok().or_else(|| whole(text.parse().ok()?)),

@@ -76,8 +76,8 @@ fn while_one_is_loaded_others_are_there() {
     checkpoint(folder.path(), &tokenizer());
     let named = |name: &str| NamedFolder { name: name.to_owned(), folder: folder.path().to_owned() };
     let (device, weights) = (Device::flex(), WeightType::F32);
-    let loading = Loading { device, weights, tokens_per_step: 16, cache_bytes: 1 << 20, most_bytes: 1 };
-    let models = Models::new(Served { folders: vec![named("one"), named("other")], run: None }, loading).unwrap();
+    let options = LoadOptions { device, weights, tokens_per_step: 16, cache_bytes: 1 << 20, max_bytes: 1 };
+    let models = Models::new(Served { folders: vec![named("one"), named("other")], run: None }, options).unwrap();
     models.load_default().unwrap();
     let server = Arc::new(server::Server::new(models, 1, 0));
     let ask = |name: &str| {
@@ -86,7 +86,7 @@ fn while_one_is_loaded_others_are_there() {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let turn = server.models.turn().await; // somebody loads one
+        let turn = server.models.load_lock().await; // somebody loads one
         assert_eq!(ask("one").await.unwrap(), "one");
         assert!(tokio::time::timeout(Duration::from_millis(50), ask("other")).await.is_err());
         drop(turn);
@@ -104,8 +104,8 @@ fn long_texts_wait_for_each_other_and_hold_up_no_short_one() {
     checkpoint(folder.path(), &tokenizer());
     let tiny = NamedFolder { name: "tiny".to_owned(), folder: folder.path().to_owned() };
     let (device, weights) = (Device::flex(), WeightType::F32);
-    let loading = Loading { device, weights, tokens_per_step: 16, cache_bytes: 1 << 20, most_bytes: 1 << 30 };
-    let models = Models::new(Served { folders: vec![tiny], run: None }, loading).unwrap();
+    let options = LoadOptions { device, weights, tokens_per_step: 16, cache_bytes: 1 << 20, max_bytes: 1 << 30 };
+    let models = Models::new(Served { folders: vec![tiny], run: None }, options).unwrap();
     models.load_default().unwrap();
     let server = Arc::new(server::Server::new(models, 1, 0));
     let ask = |length: usize| {

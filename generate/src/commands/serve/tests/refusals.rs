@@ -130,7 +130,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     }
     assert_eq!(server.post("/v1/completions", &json!({ "prompt": "a", "model": "other" })).0, 404);
     assert_eq!(server.send("POST", "/v1/completions", "", "{").0, 400);
-    assert_eq!(server.send("POST", "/v1/completions", "", &"x".repeat(body::MOST_BODY + 1)).0, 413);
+    assert_eq!(server.send("POST", "/v1/completions", "", &"x".repeat(body::MAX_BODY_BYTES + 1)).0, 413);
     assert_eq!(server.send("GET", "/nowhere", "", "").0, 404);
     assert_eq!(server.send("GET", "/v1/completions", "", "").0, 405);
     // What can change nothing is let pass.
