@@ -135,10 +135,10 @@ fn line(question: &Question, choices: &[ScoredChoice]) -> String {
 
 /// The end of a context, where the question usually is, on one line.
 fn last_characters(context: &str) -> String {
-    const MOST: usize = 40;
+    const MAX_CHARS: usize = 40;
     let count = context.chars().count();
-    let end = beginning(&context.chars().skip(count.saturating_sub(MOST)).collect::<String>());
-    if count > MOST { format!("...{end}") } else { end }
+    let end = beginning(&context.chars().skip(count.saturating_sub(MAX_CHARS)).collect::<String>());
+    if count > MAX_CHARS { format!("...{end}") } else { end }
 }
 
 /// Writes the summary line; the accuracies are null if no question has an answer.

@@ -36,7 +36,7 @@ const TEMPERATURE: f32 = 0.8;
 const TOP_P: f64 = 0.95;
 
 /// Every step is kept with all its logits, so their number must be bounded.
-const MOST_TOKENS: usize = 1000;
+const MAX_TOKENS: usize = 1000;
 
 /// Size from which a page opens slowly in browsers.
 const LARGE_BYTES: usize = 8 << 20;
@@ -120,7 +120,7 @@ pub struct ExplainArgs {
 
 /// Parses a number of tokens; 0 and numbers that are too large are refused later.
 fn tokens(text: &str) -> Result<usize, String> {
-    count(text).map_err(|_| format!("it must be a whole number from 1 to {MOST_TOKENS}"))
+    count(text).map_err(|_| format!("it must be a whole number from 1 to {MAX_TOKENS}"))
 }
 
 pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
@@ -207,9 +207,9 @@ impl ExplainArgs {
     fn check(&self, format: OutputFormat) -> Result<()> {
         self.knobs().check_ranges()?;
         ensure!(
-            self.max_new_tokens <= MOST_TOKENS,
+            self.max_new_tokens <= MAX_TOKENS,
             UsageError::new(format!(
-                "--max-new-tokens is {}; explain keeps every step with all its logits, so it must be at most {MOST_TOKENS}",
+                "--max-new-tokens is {}; explain keeps every step with all its logits, so it must be at most {MAX_TOKENS}",
                 self.max_new_tokens
             ))
         );
@@ -345,7 +345,7 @@ mod tests {
             assert!(line.contains("from 1 to 1000"), "{line}");
         }
         let help = Line::command().render_long_help().to_string();
-        assert!(help.contains(&format!("Tokens to write, {MOST_TOKENS} at most")), "{help}");
+        assert!(help.contains(&format!("Tokens to write, {MAX_TOKENS} at most")), "{help}");
     }
 
     #[test]

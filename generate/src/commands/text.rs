@@ -330,8 +330,7 @@ impl Writer<'_> {
         Ok(if self.session.interrupt.requested() { Outcome::Interrupted } else { Outcome::Done })
     }
 
-    /// Shows where other stacks would give the next token a different distribution, with the
-    /// numbers.
+    /// Shows where other stacks would give the next token another distribution, with numbers.
     fn explain_semantics(&self, prompt: &Prompt) -> Result<Outcome> {
         let (loaded, config) = (self.session.loaded, self.session.generator.config());
         let mut sequences = ModelSequences::new(&loaded.model, &[&prompt.ids], prompt.ids.len());

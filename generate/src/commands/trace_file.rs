@@ -40,7 +40,7 @@ pub(super) struct Header {
     pub(super) device: String,
     /// What determines rounding of the last bits, if known.
     pub(super) machine: Option<Machine>,
-    /// How names of special tokens in text prompts were read; the header is_valid the resulting ids in
+    /// How names of special tokens in text prompts were read; the header holds the resulting ids in
     /// any case.
     #[serde(default)]
     pub(super) special_tokens: SpecialTokens,
@@ -269,7 +269,7 @@ impl Trace {
             config.check(vocab_size).map_err(|error| Error::msg(wording::decoding::recorded(&error)))?;
             ensure!(config.draft_tokens == 0, "draft_tokens is {}, and a trace follows no drafts", config.draft_tokens);
             for HeaderPrompt { prompt_ids, .. } in prompts {
-                ensure!(!prompt_ids.is_empty(), "a prompt is_valid no token");
+                ensure!(!prompt_ids.is_empty(), "a prompt holds no token");
                 check_ids(prompt_ids, vocab_size)?;
             }
             Ok(())

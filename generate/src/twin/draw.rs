@@ -45,8 +45,7 @@ impl Twin<'_> {
         frame.render_widget(Line::from(help).dim(), keys);
     }
 
-    /// The text before the step: the prompt and the generated text, shortened to its end if it is
-    /// long.
+    /// The text before the step: the prompt and the generated text, or their end if long.
     fn draw_text(&self, frame: &mut Frame, area: Rect) {
         let title = match self.view {
             View::Candidates => format!(" Step {} of {} ", self.step, self.steps().saturating_sub(1)),
@@ -73,8 +72,7 @@ impl Twin<'_> {
         let generated = &self.recorded.completion.ids[..written];
         let whole = self.words.text(&[self.prompt, generated].concat());
         if let (Some(prompt), Some(mut whole)) = (self.words.text(self.prompt), whole) {
-            // A character split between the prompt and the generated text belongs to the generated
-            // text.
+            // A character split between both belongs to the generated text.
             let same = prompt.bytes().zip(whole.bytes()).take_while(|(a, b)| a == b).count();
             let generated = whole.split_off(same);
             return (whole, generated);

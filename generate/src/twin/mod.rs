@@ -1,7 +1,7 @@
 //! The page's twin on the terminal: the candidates of each step as bars, knobs that keys change,
 //! and the beams as a tree.
 //!
-//! Knobs are not simulated: every key runs the recorded logits through [`Chain`] redraws and samples
+//! Knobs are not simulated: every key runs the recorded logits through [`Chain`] again and samples
 //! with [`ember_decoding::sampler::draw`].
 
 mod draw;
