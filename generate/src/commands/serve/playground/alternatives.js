@@ -1,10 +1,10 @@
-// What could have stood in a token's place: shown beside it on hover, tap or Alt + Enter; a press on one goes on from there.
+// A token's alternatives: shown beside it on hover, tap or Alt + Enter; a press on one branches from there.
 
 const REST = 140;
 
 const shownAlternatives = { span: null, timer: 0 };
 
-/** Shows a token's alternatives beside its span; `pick(alternative)` goes on with one. */
+/** Shows a token's alternatives beside its span; `pick(alternative)` continues with one. */
 async function showAlternatives(span, token, pick) {
   const place = byId("alternatives");
   shownAlternatives.span?.classList.remove("looked-at");
@@ -45,7 +45,7 @@ function alternativeRow([id, logprob], full, isOwn, pick) {
 const chip = (id) => element("span", { class: "chip", text: nameOf(id) });
 const value = (text) => element("span", { class: "value", text });
 
-/** Below the token, or above it where there is more room; on a small screen the style makes it a sheet at the foot. */
+/** Positions the box below the token, or above it if there is more room; on small screens the style makes it a bottom sheet. */
 function setBeside(place, span) {
   const box = span.getClientRects()[0];
   if (!box) return;
@@ -64,7 +64,7 @@ function hideAlternatives() {
   byId("alternatives").hidden = true;
 }
 
-/** Makes the tokens in `place` tell their alternatives; `tokenAt(n)` is a token, `pick(n, alternative)` goes on from it. */
+/** Shows alternatives for the tokens in `place`; `tokenAt(n)` returns a token, `pick(n, alternative)` branches from it. */
 function tellsAlternatives(place, tokenAt, pick) {
   const spanOf = (event) => event.target.closest?.(".token");
   const showSpan = (span) => {
@@ -85,13 +85,13 @@ function tellsAlternatives(place, tokenAt, pick) {
   });
 }
 
-/** Whoever moves from the token into its alternatives has not left. */
+/** Hides the box, unless the pointer moved from the token into it. */
 function leave() {
   clearTimeout(shownAlternatives.timer);
   shownAlternatives.timer = setTimeout(() => { if (!byId("alternatives").matches(":hover, :focus-within")) hideAlternatives(); }, 2 * REST);
 }
 
-/** The token before the caret, by keyboard. */
+/** Shows the alternatives of the token before the caret. */
 async function alternativesAtCaret() {
   const caret = caretAt();
   if (caret === null) return;

@@ -1,8 +1,8 @@
-// The server, asked: whole answers and streams. What goes wrong is an Error in words.
+// Requests to the server: whole answers and streams. Failures are Errors with a message for people.
 
 const UNREACHABLE = "The server does not answer. Is ember-generate serve still running?";
 
-/** A key, where the server asks for one; forgotten when the tab is closed. */
+/** The API key, if the server asks for one; forgotten when the tab is closed. */
 const apiKey = {
   get: () => sessionStorage.getItem("ember-key") ?? "",
   set: (key) => sessionStorage.setItem("ember-key", key),
@@ -19,20 +19,20 @@ async function reach(path, body, signal) {
     throw error.name === "AbortError" ? error : new Error(UNREACHABLE);
   }
   if (response.ok) return response;
-  const told = await response.json().catch(() => null);
-  throw Object.assign(new Error(inWords(told?.error, response.status)), { status: response.status });
+  const answer = await response.json().catch(() => null);
+  throw Object.assign(new Error(inWords(answer?.error, response.status)), { status: response.status });
 }
 
-/** What the server says is wrong, as a sentence. */
+/** The server's error message as a sentence. */
 function inWords(error, status) {
   const message = error?.message ?? `The server refused this (${status}).`;
   return `${message[0].toUpperCase()}${message.slice(1)}${/[.!?]$/.test(message) ? "" : "."}`;
 }
 
-/** A whole answer; without a body it is a GET. */
+/** Fetches a whole answer; a GET if there is no body. */
 const ask = async (path, body, signal) => (await reach(path, body, signal)).json();
 
-/** The chunks of a streamed completion, as they come. */
+/** The chunks of a streamed completion, as they arrive. */
 async function* streamed(path, body, signal) {
   const response = await reach(path, { ...body, stream: true }, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -48,7 +48,7 @@ async function* streamed(path, body, signal) {
         const data = line.slice(5).trim();
         if (data === "[DONE]") return;
         const chunk = JSON.parse(data);
-        if (signal?.aborted) throw new DOMException("stopped", "AbortError"); // what had come already is not wanted any more
+        if (signal?.aborted) throw new DOMException("stopped", "AbortError"); // discard chunks that had already arrived
         if (chunk.error) throw new Error(inWords(chunk.error, 500));
         yield chunk;
       }

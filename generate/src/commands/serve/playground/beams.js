@@ -1,4 +1,4 @@
-// Beams as a tree: the most probable texts that a beam search found, joined where they begin alike, and what it gave up on the way.
+// Beams as a tree: the most probable texts that a beam search found, joined at common prefixes, and the branches that it pruned.
 
 function drawBeams() {
   const search = mainPress("Search", "beams-search", () => busyWith(search, searchBeams));
@@ -52,10 +52,10 @@ function beamCommands() {
   return [{ words: "Finds these texts again, to the last bit:", command: commandFor(app.beams.request, app.beams.prompt) }];
 }
 
-/** Branches that were given up are shown as long as the eye finds its way: those that came furthest. */
+/** Most pruned branches shown, so that the tree stays readable: those that got furthest. */
 const MOST_GIVEN_UP = 60;
 
-/** Candidates of a search that an account of it may tell of: each takes some hundred bytes. */
+/** Most candidates in a search's trace: each takes some hundred bytes. */
 const MOST_ACCOUNT = 1 << 16;
 
 const givesAccount = ({ max_tokens: tokens, num_beams: beams }) => tokens * beams * 2 * beams <= MOST_ACCOUNT;
@@ -66,7 +66,7 @@ function wordsOfLost(count, { trace }) {
   return count > 0 ? `; in grey ${plural(count, "branch", "branches")} given up on the way` : "";
 }
 
-/** Beams that none of the texts grew out of, those given up first first: texts without a rank, whose score is the sum of their
+/** Beams that led to none of the texts, in the order of pruning: texts without a rank, whose score is the sum of their
  * log-probabilities. */
 async function givenUp(steps, found) {
   const running = new Map();
@@ -84,7 +84,7 @@ async function givenUp(steps, found) {
     }
     running.set(group, after);
   }
-  // Where time was over what still ran was ended, and may be among what was found.
+  // At a time limit running beams are ended, and may be among the texts found.
   const known = new Set(found.map(({ tokens }) => idsOf(tokens).join()));
   lost.push(...[...running.values()].flat().filter(({ tokens }) => !known.has(idsOf(tokens).join())));
   await nameAll(lost.flatMap(({ tokens }) => idsOf(tokens)));
@@ -97,24 +97,24 @@ async function givenUp(steps, found) {
 
 const beamList = (beams) => beamBranches(beams, beams.texts, 0);
 
-/** The ways in which texts go on that are alike up to `at`. */
+/** The branches of texts that share their first `at` tokens. */
 function beamBranches(beams, texts, at) {
   const ways = new Map();
   for (const text of texts) {
-    const way = text.tokens[at]?.id ?? text; // what ends here is one of its own, though a stop string may have made several alike
+    const way = text.tokens[at]?.id ?? text; // a text that ends here is its own branch: stop strings may make texts equal
     ways.set(way, [...(ways.get(way) ?? []), text]);
   }
   return element("ul", { class: "branches beams" }, [...ways.values()].map((group) => beamBranch(beams, group, at)));
 }
 
-/** What a group of texts has in common from `at` on, and how each goes on after it. */
+/** The common part of a group of texts from `at` on, and the branches after it. */
 function beamBranch(beams, group, at) {
   const [first] = group;
   let end = at;
   while (first.tokens[end] && group.every(({ tokens }) => tokens[end]?.id === first.tokens[end].id)) end += 1;
   const spans = first.tokens.slice(at, end).map((token, place) => tokenSpan(token, at + place));
   const words = element("span", { class: "prose small tokens" }, spans);
-  const isLost = first.rank === null; // those that were found stand first
+  const isLost = first.rank === null; // found texts come first
   if (!isLost) tellsAlternatives(words, (place) => first.tokens[place], (place, one) => {
     if (takeBeam(beams, first)) branch(tokensTo(app.tree, beams.from).length + place, one);
   });
@@ -124,7 +124,7 @@ function beamBranch(beams, group, at) {
   return element("li", { class: first.rank === 0 ? "taken" : lost, "data-rank": first.rank }, common, beamEnd(beams, first));
 }
 
-/** Which of the texts ends here, and how good it is; or that none does. */
+/** The end of a branch: the text's rank and score, or that it was pruned. */
 function beamEnd(beams, text) {
   const { rank, score } = text;
   if (rank === null) {
@@ -136,7 +136,7 @@ function beamEnd(beams, text) {
     press("Take", () => takeBeam(beams, text), { "aria-label": `Take text ${rank + 1}` }));
 }
 
-/** Puts a text into the tree, after the one that it was searched for. Says whether that was possible. */
+/** Adds a text to the tree, after the text that it continues. Returns whether that was possible. */
 function takeBeam(beams, { rank, tokens, end }) {
   if (!isThere(beams)) return false;
   const { request, from } = beams;

@@ -1,11 +1,11 @@
-// A talk, where the checkpoint has a template for one.
+// A conversation, if the checkpoint has a chat template.
 
 let talk = [];
 
-/** What was said last is answered, or given up: nothing else is said before. */
+/** Resolves when the last message is answered or stopped; the next one waits for it. */
 let talkEnded = Promise.resolve();
 
-/** Draws the talk, with what is being typed. */
+/** Draws the conversation, with the text being typed. */
 function drawChat(typed = byId("chat-words")?.value ?? "") {
   const words = element("textarea", { id: "chat-words", rows: 2, "aria-label": "What you say", placeholder: "Say something" });
   words.value = typed;
@@ -32,16 +32,16 @@ function drawChat(typed = byId("chat-words")?.value ?? "") {
 const utterance = ({ role, content }) => element("li", { class: role },
   element("span", { class: "who", text: role === "user" ? "You" : "Model" }), element("p", { class: "prose small", text: content }));
 
-/** Says something once what was said before has ended, which is on its way to: who speaks again stops it. */
+/** Sends a message once the previous answer has ended; sending also stops that answer. */
 function speakNext(said, signal) {
   const spoken = talkEnded.then(() => speak(said, signal));
   talkEnded = spoken.catch(() => {});
   return spoken;
 }
 
-/** Says something and hears the answer as it comes. What failed is taken back, so that it can be said again. */
+/** Sends a message and streams the answer. A failed message is taken back, so that it can be sent again. */
 async function speak(said, signal) {
-  const mine = talk; // one that was begun anew is another
+  const mine = talk; // a new conversation replaces `talk`
   mine.push({ role: "user", content: said });
   const { overflow, ...request } = requestFor({ count: 1 });
   const answer = { role: "assistant", content: "" };

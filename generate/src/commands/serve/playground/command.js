@@ -1,23 +1,22 @@
-// The same on the command line: the commands that write again what the open view shows, to the last bit. Each view tells its own
-// as {words, command}.
+// Command lines that reproduce what the open view shows, to the last bit. Each view provides its own as {words, command}.
 
-/** A word for any POSIX shell. */
+/** Quotes a word for any POSIX shell. */
 const quoted = (word) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
 
 /** A flag with its value; one that begins with a dash must not look like a flag. */
 const flagged = (flag, value) => (String(value).startsWith("-") ? quoted(`${flag}=${value}`) : `${flag} ${quoted(String(value))}`);
 
-/** The folder that a model was read from. */
+/** The folder that a model was loaded from. */
 const folderOf = (model) => props.folders?.[props.models.indexOf(model)] ?? props.folder;
 
-/** Flags that the server's own name of the knob does not tell: words are given as strings there, here as token ids. */
+/** Flags that differ from the server's: its flag takes words, this page has token ids. */
 const FLAGS = { bad_words_ids: "--bad-words-ids" };
 
-/** The flags of a knob: lists are given one by one, or joined by commas. */
+/** The flags of a knob: lists become repeated flags, or values joined by commas. */
 function knobFlags(name, value) {
   const flag = FLAGS[name] ?? knobNamed(name)?.flag ?? `--${name.replaceAll("_", "-")}`;
   if (value instanceof Object && !Array.isArray(value)) {
-    // As transformers writes biases: {"(5, 6)": -2.5}.
+    // Biases in transformers' notation: {"(5, 6)": -2.5}.
     return Object.entries(value).map(([ids, bias]) => flagged(flag, `${(ids.match(/\d+/g) ?? [ids]).join("+")}=${bias}`));
   }
   if (!Array.isArray(value)) return [flagged(flag, value)];
@@ -31,16 +30,16 @@ function knobFlags(name, value) {
 /** Grammars are read from files: the command writes them first. */
 const GRAMMAR_FILES = { json_schema: ["--json-schema", "schema.json"], lark_grammar: ["--grammar", "grammar.lark"] };
 
-/** Letters and everyday signs, which no special token is made of. */
+/** Letters and common punctuation, which cannot form a special token's name. */
 const PLAIN = /^[\p{L}\p{N}\s.,;:!?'"()-]*$/u;
 
-/** The prompt as words of a shell: the text where the tokens were made of it in one go, else the tokens themselves. */
+/** The prompt as shell words: the text if it was tokenized at once, else the token ids. */
 function promptWords({ text, ids }) {
   if (text === null) return [`--prompt-ids ${ids.join(",")}`];
   return [...(PLAIN.test(text) ? [] : ["--special-tokens text"]), `-- ${text === "" ? "''" : quoted(text)}`];
 }
 
-/** The command for a request after a prompt, {text, ids}, with `text` null where only the tokens say it. */
+/** The command for a request after a prompt {text, ids}; `text` is null if only the ids reproduce it. */
 function commandFor(request, prompt) {
   const { model, max_tokens: tokens, n, seed, strategy, overflow, stream, ...rest } = request;
   const before = [];
@@ -58,7 +57,7 @@ function commandFor(request, prompt) {
   return before.join("") + words.join(" \\\n  ");
 }
 
-/** The prompt that a text is, or its first `count` tokens. */
+/** A text, or its first `count` tokens, as a prompt. */
 function promptFor(tree, id, count = Infinity) {
   const tokens = tokensTo(tree, id).slice(0, count);
   const nodes = pathTo(tree, id).filter((node) => node.tokens.length > 0);
@@ -66,16 +65,16 @@ function promptFor(tree, id, count = Infinity) {
   return { text: tokens.length === 0 ? "" : whole ? nodes[0].typed : null, ids: promptOf(tokens) };
 }
 
-/** The command for what a request goes on with after the text that is shown. */
+/** The command for a request that continues the shown text. */
 const nextCommand = (request) => commandFor(request, promptFor(app.tree, app.current));
 
-/** The command for `shown` tokens that a request made of a prompt. Where the end was the model's own, it needs all the room it had. */
+/** The command that generates `shown` tokens again. If the model itself ended the text, the length limit stays as it was. */
 function commandAgain(request, prompt, shown, end) {
   const room = request.num_beams || end === "stop" ? request.max_tokens : shown;
   return commandFor({ ...request, max_tokens: room }, prompt);
 }
 
-/** The command for what the current text ends with; for a text that was typed, what Write would do. */
+/** The command that generated the end of the current text; for typed text, the command of the next Write. */
 function textCommands() {
   const { tree, current: id } = app;
   const made = madeBy(tree, id);

@@ -1,9 +1,9 @@
-// Two texts side by side with the same noise: two checkpoints, two steps of a run, or two settings of a knob. A side without a value
-// has that of the page.
+// Two texts side by side with the same noise: two checkpoints, two steps of a run, or two settings of a knob. A side without a
+// value uses the page's.
 
 const sides = ["A", "B"].map((name) => ({ name, model: null, knob: "temperature", value: "", card: null }));
 
-/** Knobs that say how many, which both sides share. */
+/** Knobs for counts, which both sides share. */
 const COUNTS = ["max_new_tokens", "num_return_sequences", "max_nodes"];
 
 function drawCompare() {
@@ -45,7 +45,7 @@ function valueControl(side) {
   return control;
 }
 
-/** What a side is asked for: the page's settings with the side's model and knob. */
+/** A side's request: the page's settings with the side's model and knob. */
 function sideRequest({ model, knob, value }) {
   if (value === "") return requestFor({ model, count: 1 });
   const set = { [knob]: valueOf(knobNamed(knob), value) };

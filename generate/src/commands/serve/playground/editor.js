@@ -1,9 +1,9 @@
-// The text: typed into as any text, every token of it coloured by surprise. The browser edits; soon after, the server makes tokens
-// of what is new, and tells how surprising they are.
+// The text editor, which colours every token by its surprise. The browser edits; soon after, the server tokenizes the new text and
+// scores it.
 
 const SETTLING = 250;
 
-/** Draws the text of the current node; what is marked stays marked. */
+/** Draws the text of the current node and keeps the selection. */
 function drawText(marked = selectionAt()) {
   const text = byId("text");
   text.replaceChildren(...tokensTo(app.tree, app.current).map(tokenSpan));
@@ -11,7 +11,7 @@ function drawText(marked = selectionAt()) {
   if (marked !== null && document.activeElement === text) mark(marked);
 }
 
-/** A line end at the end of a text is not seen without something behind it. */
+/** Adds a `<br>` after a final line end, which would be invisible otherwise. */
 function endLine() {
   const text = byId("text");
   text.querySelector("br")?.remove();
@@ -19,7 +19,7 @@ function endLine() {
   text.classList.toggle("empty", text.textContent === "");
 }
 
-/** Adds tokens that were just written, and follows them where the reader was at the end. */
+/** Appends generated tokens, and scrolls along if the reader was at the end. */
 function appendTokens(tokens, from) {
   const [text, view] = [byId("text"), byId("view-text")];
   const follows = view.scrollTop + view.clientHeight > view.scrollHeight - 80;
@@ -28,7 +28,7 @@ function appendTokens(tokens, from) {
   if (follows) view.scrollTop = view.scrollHeight;
 }
 
-/** How many characters come before a place in the text. */
+/** The number of characters before a DOM position in the text. */
 function charactersBefore(node, offset) {
   const before = document.createRange();
   before.selectNodeContents(byId("text"));
@@ -36,7 +36,7 @@ function charactersBefore(node, offset) {
   return before.toString().length;
 }
 
-/** Where the caret is in the text, and where what is marked begins, in characters; null where the caret is elsewhere. */
+/** The selection's anchor and focus in characters; null if it is outside the text. */
 function selectionAt() {
   const { anchorNode, anchorOffset, focusNode, focusOffset } = getSelection();
   const text = byId("text");
@@ -46,7 +46,7 @@ function selectionAt() {
 
 const caretAt = () => selectionAt()?.focus ?? null;
 
-/** The place in the text before which so many characters come. */
+/** The DOM position after `offset` characters of the text. */
 function placeAt(offset) {
   const text = byId("text");
   const walker = document.createTreeWalker(text, NodeFilter.SHOW_TEXT);
@@ -62,7 +62,8 @@ const putCaret = (offset) => mark({ anchor: offset, focus: offset });
 
 const isTyped = ({ given, picked }) => given && !picked;
 
-/** How many tokens at the beginning of a text an edit leaves alone: typed ones before it are made anew together with it. */
+/** How many tokens at the start of a text an edit leaves unchanged: typed tokens directly before the edit are tokenized again
+ * with it. */
 function untouched(tokens, text) {
   let [at, count] = [0, 0];
   for (const token of tokens) {
@@ -75,7 +76,7 @@ function untouched(tokens, text) {
   return count;
 }
 
-/** What the text waits for: tokens of what was typed, their numbers, or words of the model. */
+/** What the text waits for: "tokens" of typed text, "numbers" (their scores), or "words" of the model. */
 const awaited = new Set();
 
 function awaits(what, on) {
@@ -86,11 +87,11 @@ function awaits(what, on) {
 
 let settling = Promise.resolve();
 
-/** Makes tokens of what was typed. Whoever needs the tokens of the text waits for it. */
+/** Tokenizes typed text. Await it before using the text's tokens. */
 function settle() {
   settled.cancel();
   const own = settling.then(settleNow).catch((error) => mishap(error.message)).finally(() => {
-    // Unless there is something to settle again.
+    // Unless more text was typed meanwhile.
     if (settling === own && !settled.isPending()) awaits("tokens", false);
   });
   settling = own;
@@ -105,7 +106,7 @@ async function settleNow() {
   const rest = text.slice(textOf(tokens.slice(0, kept)).length);
   if (kept === tokens.length && rest === "") return;
   const made = rest === "" ? [] : await tokenized(rest, kept === 0);
-  // Whoever went on typing meanwhile will be settled again; these tokens are of a text that is gone.
+  // If the text changed meanwhile, tokenize it again: these tokens are out of date.
   if (byId("text").textContent !== text) return settleNow();
   app.current = typedNode(app.current, kept, made, kept === 0 ? rest : null);
   remember(app.tree, app.current);
@@ -113,7 +114,7 @@ async function settleNow() {
   changed();
 }
 
-/** The node of a text whose first `kept` tokens stand and whose rest was typed. */
+/** The node of a text whose first `kept` tokens are unchanged and whose rest was typed. */
 function typedNode(leaf, kept, tokens, typed) {
   const node = nodeOf(app.tree, leaf);
   const isOpen = node.id !== 0 && node.how === null && node.children.length === 0 && node.tokens.every(isTyped);
@@ -132,7 +133,7 @@ function typedNode(leaf, kept, tokens, typed) {
 
 let measuring = null;
 
-/** Asks how surprising the tokens are that nobody has measured, or that another model has. What is being written comes first. */
+/** Scores the tokens that are unscored, or were scored by another model. Waits while the model generates, unless `whileWriting`. */
 async function measure({ whileWriting = false } = {}) {
   const { model } = settings;
   const path = pathTo(app.tree, app.current).filter(({ tokens }) => tokens.length > 0);
@@ -144,13 +145,13 @@ async function measure({ whileWriting = false } = {}) {
   try {
     const all = nodes.flatMap(({ tokens, by }) => tokens.map((token) => ({ token, stands: by === model })));
     const numbers = await measured(all.map(({ token }) => token), model, own.signal);
-    // What was told while it was written stands: reading a text rounds otherwise in the last bits.
+    // Scores from generation are kept: scoring as a prompt rounds the last bits differently.
     all.slice(-numbers.length).forEach(({ token, stands }, place) => {
       const { logprob, top } = numbers[place];
-      const isFirst = place === 0 && numbers.length < all.length; // of what the model can look back on
+      const isFirst = place === 0 && numbers.length < all.length; // of the context window
       if (!stands && !isFirst) Object.assign(token, { logprob, top });
     });
-    // Meanwhile a node may have been cut, or typed anew: it is measured if all that it holds now was.
+    // Meanwhile a node may have been split or edited: it counts as scored if all its current tokens were.
     const asked = new Set(all.map(({ token }) => token));
     nodes.filter(({ tokens }) => tokens.every((token) => asked.has(token))).forEach((node) => { node.by = model; });
     dressText();
@@ -162,7 +163,7 @@ async function measure({ whileWriting = false } = {}) {
   }
 }
 
-/** Colours the text anew without touching its letters or the caret. */
+/** Updates the colours without touching the characters or the caret. */
 function dressText() {
   const tokens = tokensTo(app.tree, app.current);
   const spans = byId("text").querySelectorAll(".token");
@@ -170,7 +171,7 @@ function dressText() {
   spans.forEach((span, place) => dress(span, tokens[place]));
 }
 
-/** What the text was, for undo: the browser's own memory does not survive that the text is drawn anew. */
+/** The undo history: the browser's own is lost when the text is redrawn. */
 const past = { before: [], after: [] };
 
 function remembered() {
@@ -203,7 +204,7 @@ async function undo(from, to) {
   measure();
 }
 
-/** Puts words where the caret is, as typing would. */
+/** Inserts text at the caret, as typing would. */
 function insert(words) {
   const range = getSelection().getRangeAt(0);
   range.deleteContents();
@@ -215,7 +216,7 @@ function insert(words) {
   typedInto();
 }
 
-/** Whether Backspace is pressed behind the mark of an end, which has no letters that the browser could take away. */
+/** Whether Backspace would delete an end token, which has no characters that the browser could delete. */
 function removesEnd() {
   const last = tokensTo(app.tree, app.current).at(-1);
   return last?.text === "" && getSelection().isCollapsed && caretAt() === byId("text").textContent.length;
@@ -228,7 +229,7 @@ function typedInto() {
   settled();
 }
 
-/** Ctrl + Z and its way back; browsers do not tell of it where they believe that there is nothing to undo. */
+/** Undo and redo by keyboard: browsers send no `beforeinput` for them if their own history is empty. */
 function undoKeys(event) {
   if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
   const key = event.key.toLowerCase();

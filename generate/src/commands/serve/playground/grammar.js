@@ -1,5 +1,5 @@
-// The grammar that a text must follow: a JSON schema, a regular expression or a Lark grammar. Every token that would break it is taken
-// out before the draw.
+// The grammar that a text must follow: a JSON schema, a regular expression or a Lark grammar. Every token that would break it is
+// removed before sampling.
 
 const EXAMPLES = {
   json_schema: `{

@@ -1,9 +1,9 @@
-// The knobs of the command line, and what they do to the next token before it is drawn: the model's probability as a thin mark,
-// what the knobs leave as a bar, and the knob that removed a token by its name.
+// The knobs of the command line, and their effect on the next token: the model's probability as a thin mark, the probability after
+// the knobs as a bar, and the name of the knob that removed a token.
 
 const CANDIDATES = 10;
 
-/** The headings that come first; all others are shut until they are opened. */
+/** The headings shown first; all others start collapsed. */
 const HEADINGS_FIRST = ["Sampling", "Penalties and bans"];
 
 const knobsOpen = () => !byId("drawer-knobs").hidden && !byId("panel").hidden;
@@ -11,13 +11,13 @@ const refreshKnobs = later(() => { if (knobsOpen() && !app.writing) drawNext(); 
 
 let tracing = null;
 
-/** Asks for one step and shows it. The draw is the one that Write would make. */
+/** Requests one step and shows it, with the same draw that Write would make. */
 async function drawNext() {
   const place = byId("next");
   await settle();
   tracing?.abort();
   const { signal } = (tracing = new AbortController());
-  // What may not end yet may not end with the next token: the one that is asked for cannot be more.
+  // A minimum above 1 must still forbid an end here, but cannot exceed the one token requested.
   const least = settings.knobs.min_new_tokens ?? knobNamed("min_new_tokens")?.default;
   const request = requestFor({ tokens: 1, count: 1, knobs: least > 1 ? { min_new_tokens: 1 } : {} });
   try {
@@ -26,7 +26,7 @@ async function drawNext() {
     const step = answer.choices[0].trace?.[0];
     step?.candidates.forEach(({ id, token }) => learn(id, token));
     await nameAll((step?.candidates ?? []).map(({ id }) => id));
-    if (signal.aborted) return; // a later one is asked for
+    if (signal.aborted) return; // a newer request is running
     place.classList.remove("wrong");
     place.replaceChildren(...(step ? nextToken(step) : [hint("The server told nothing about this step.")]));
   } catch (error) {
@@ -72,15 +72,15 @@ function drawKnobs() {
   refreshKnobs();
 }
 
-/** A knob's control, by what kind of value it takes. */
+/** A knob's control, by the type of its value. */
 function knobField(knob) {
-  const { name, meaning, range, default: usual } = knob;
+  const { name, meaning, range, default: initial } = knob;
   const id = `knob-${name.replaceAll("_", "-")}`;
   const control = knobControl(knob, id);
   const words = [meaning.replace(/\s*\[default: .*\]/, ""), range].filter(Boolean).join("; ");
   const whole = element("div", { class: "knob" }, element("label", { for: id, text: labelOf(name) }), control, hint(words));
   const mark = () => whole.classList.toggle("turned", name in settings.knobs);
-  control.value = written(settings.knobs[name] ?? usual);
+  control.value = written(settings.knobs[name] ?? initial);
   control.addEventListener("input", () => {
     turn(knob, control.value);
     mark();
@@ -98,13 +98,13 @@ function knobControl(knob, id) {
   return element("input", { id, type: "text", spellcheck: "false", placeholder: "off" });
 }
 
-/** A value as it stands in a field; nothing where there is none. */
+/** A value as shown in a field; empty if there is none. */
 function written(value) {
   if (value === null || value === undefined || (Array.isArray(value) && value.length === 0)) return "";
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
-/** Takes a knob's value over; its usual one, or none, is the same as not turning it. */
+/** Sets a knob; its default or an empty value unsets it. */
 function turn(knob, text) {
   const value = valueOf(knob, text);
   if (text.trim() === "" || written(value) === written(knob.default)) delete settings.knobs[knob.name];
@@ -114,9 +114,9 @@ function turn(knob, text) {
   drawOpenDrawer(["command"]);
 }
 
-/** What was typed, as the kind that the knob takes; where it is none, the server says what it must be. */
+/** Parses typed text by the knob's type; the server reports invalid values. */
 function valueOf(knob, text) {
-  const word = knob.words.find((one) => String(one) === text); // true and false are no texts there
+  const word = knob.words.find((one) => String(one) === text); // true and false are booleans there
   if (word !== undefined) return word;
   if (isNumber(knob)) return Number(text);
   try {

@@ -18,7 +18,7 @@ function show(id) {
   if (!app.writing) measure();
 }
 
-/** The text or its numbers are others than before: what shows them follows. */
+/** Updates everything that depends on the text or its scores. */
 function changed() {
   drawSiblings();
   drawOpenDrawer(["tree", "command"]);
@@ -26,7 +26,7 @@ function changed() {
   keep();
 }
 
-/** Goes to a node when what was typed is settled. */
+/** Shows a node once typed text is tokenized. */
 const goTo = async (id) => { await settle(); show(id); };
 
 let view = "text";
@@ -73,7 +73,7 @@ function drawOpenDrawer(names) {
   if (!byId("panel").hidden && names.includes(drawer)) DRAWERS[drawer]();
 }
 
-/** A tab of either row; the arrow keys go from one to the next. */
+/** Tabs in a row; the arrow keys move between them. */
 function startTabs(list, choose) {
   list.addEventListener("click", (event) => { if (event.target.role === "tab") choose(event.target); });
   list.addEventListener("keydown", (event) => {
@@ -90,13 +90,13 @@ function say(words) {
   byId("status").textContent = words;
 }
 
-/** Says what went wrong, over the text and not in its way. */
+/** Shows an error above the text. */
 function mishap(words) {
   byId("mishap-words").textContent = words;
   byId("mishap").hidden = false;
 }
 
-/** A number of the bar: what is not one goes back to what it was. */
+/** A number field of the bar; invalid input is reset. */
 function startNumber(id, read) {
   const input = byId(id);
   input.addEventListener("change", () => {
@@ -156,7 +156,7 @@ function startKeys() {
   });
 }
 
-/** Esc ends what is nearest: alternatives, writing, what went wrong, the panel. */
+/** Esc closes or stops one thing, in this order: alternatives, writing, an error, the panel. */
 function escape() {
   if (!byId("alternatives").hidden) hideAlternatives();
   else if (app.writing || app.asking) stopAll();
@@ -185,7 +185,7 @@ function startModels() {
   byId("tab-learning").hidden = stepsOf().length < 2;
 }
 
-/** What the server has. One that asks for a key is asked again with it. */
+/** Reads the server's properties; asks for a key if the server needs one. */
 async function readProps() {
   try {
     props = await ask("/props");
@@ -224,7 +224,7 @@ async function start() {
   startAlternatives();
   startTabs(byId("views"), (tab) => showView(tab.dataset.view));
   startTabs(byId("drawers"), (tab) => openDrawer(tab.dataset.drawer));
-  // What a view is set to is part of what it asks for.
+  // A view's settings are part of its command.
   document.querySelector(".room").addEventListener("change", () => drawOpenDrawer(["command"]));
   addEventListener("pagehide", keepNow);
   showSettings();

@@ -1,9 +1,9 @@
-// The models of the server. Ids mean nothing to a model with another tokenizer, so each tokenizer has a tree of its own; the others
-// are laid aside, in the browser and in files, until a model that understands them is chosen again.
+// The models of the server. Ids are valid for one tokenizer only, so each tokenizer has its own tree; the other trees are stored,
+// in the browser and in files, until a model with their tokenizer is chosen again.
 
 const readModels = new Map();
 
-/** What the server says of a model, and the name of its alphabet: all tokens that it writes with. */
+/** A model's properties from the server, and an id of its vocabulary (`alphabet`). */
 function factsOf(model) {
   if (!readModels.has(model)) {
     readModels.set(model, readFacts(model).catch((error) => {
@@ -20,7 +20,7 @@ async function readFacts(model) {
   return { n_ctx, eos_token, chat_template, alphabet: `${n_vocab} ${hash}` };
 }
 
-/** Writes with a model from now on. Returns whether the text has to be made of other tokens. */
+/** Switches to a model. Returns whether the text has to be tokenized again. */
 async function useModel(model) {
   const { alphabet, ...facts } = await factsOf(model);
   Object.assign(props, facts);
@@ -36,7 +36,7 @@ async function useModel(model) {
   return true;
 }
 
-/** Another model was chosen: the text stays, in its tokens. */
+/** Handles the choice of a model: the text stays, in the new model's tokens. */
 async function chooseModel(model) {
   stopAll();
   await settle();
@@ -56,7 +56,7 @@ async function chooseModel(model) {
   measure();
 }
 
-/** Refuses to compare what cannot be compared. */
+/** Throws if a model's tokens differ, since texts then cannot be compared. */
 async function ensureSameTokens(model) {
   const { alphabet } = await factsOf(model);
   if (alphabet === app.alphabet) return;

@@ -1,6 +1,6 @@
-// A text written beside the tree: in a card of its own, from which it can be taken over into the tree.
+// A text generated outside the tree, in its own card, from which it can be taken into the tree.
 
-/** A card for texts that follow the current one. `run` writes into it, `tokens` is what it holds. */
+/** A card for texts that continue the current one; `tokens` is its content. */
 function sampleCard(title) {
   const words = element("div", { class: "prose small tokens" });
   const facts = hint("");
@@ -14,7 +14,7 @@ function sampleCard(title) {
   return card;
 }
 
-/** Writes a text after the current one into a card. */
+/** Generates a continuation of the current text into a card. */
 async function fill(card, request, signal) {
   clearCard(card, request);
   const before = tokensTo(app.tree, app.current);
@@ -47,20 +47,20 @@ function tellFacts(card) {
   card.facts.textContent = mean === null ? "The model ends the text here." : words;
 }
 
-/** The command for what a card shows; for one that shows nothing yet, for what `request` would make. */
+/** The command for the text of a card; for an empty card, the command for `request`. */
 function cardCommand({ tokens, request: made, prompt, end }, name, request) {
   if (tokens.length === 0) return { words: `What ${name} would write:`, command: nextCommand(request) };
   return { words: `Writes the text of ${name} again, to the last bit:`, command: commandAgain(made, prompt, tokens.length, end) };
 }
 
-/** Whether the text is still there that something was written for; it may have been removed, or belong to other tokens. */
+/** Whether the text that was continued still exists; it may have been removed, or belong to another tokenizer. */
 function isThere({ tree, from }) {
   if (tree === app.tree && nodeOf(tree, from)) return true;
   mishap("The text that this was written for is not here any more.");
   return false;
 }
 
-/** Puts a card's text into the tree, after the text that it was written for. Says whether that was possible. */
+/** Adds a card's text to the tree, after the text that it continues. Returns whether that was possible. */
 function takeSample(card) {
   if (!isThere(card)) return false;
   const { from, request, tokens, end } = card;
@@ -74,14 +74,14 @@ function takeSample(card) {
 
 const MOST_PROMPT = 160;
 
-/** The text that a view's texts follow, so that one sees what goes on. */
+/** Shows the end of the text that a view's texts continue. */
 function promptShown() {
   const text = textOf(tokensTo(app.tree, app.current));
   const tail = text.length > MOST_PROMPT ? `… ${text.slice(-MOST_PROMPT).replace(/^\S*\s/, "")}` : text;
   return element("p", { class: "prose small prompt", text: tail || "An empty text: a document begins." });
 }
 
-/** Runs what a view asks for; a second press, or Esc, stops the first. */
+/** Runs a view's request; a second press, or Esc, stops the first. */
 async function busyWith(button, act) {
   app.asking?.abort();
   const asking = new AbortController();

@@ -1,9 +1,9 @@
-// A slider through the steps of a training run: what each step makes of the same prompt with the same noise, and how much your
-// text surprises it.
+// A slider through the steps of a training run: each step's continuation of the same prompt with the same noise, and the surprise
+// of your text at that step.
 
 const learning = { card: null, place: null, samples: new Map(), surprises: new Map(), playing: false };
 
-/** What a checkpoint's name, RUN@STEP, says; nothing of another name. The run's own may hold an @, too. */
+/** Parses a checkpoint's name RUN@STEP; undefined for other names. The run's name may contain an @ too. */
 const checkpointOf = (model) => model.match(/^(?<run>.+)@(?<step>\d+)$/s)?.groups;
 
 /** The checkpoints of a run, in order. */
@@ -41,7 +41,7 @@ function drawLearning() {
   drawCurve();
 }
 
-/** From the first step to the last, each as soon as it is there. */
+/** Plays all steps from first to last, each as soon as it is ready. */
 async function watchIt(signal) {
   learning.playing = true;
   for (learning.place = 0; learning.place < stepsOf().length && learning.playing; learning.place += 1) {
@@ -52,7 +52,7 @@ async function watchIt(signal) {
   learning.place = Math.min(learning.place, stepsOf().length - 1);
 }
 
-/** What was written once is kept: the slider can go to and fro. */
+/** Shows a step's text; generated texts are cached, so the slider can move back and forth. */
 async function showStep(signal) {
   const model = stepsOf()[learning.place];
   byId("step").value = learning.place;
@@ -84,7 +84,7 @@ function learningCommands() {
 
 const textName = (model) => JSON.stringify([model, promptOf(tokensTo(app.tree, app.current))]);
 
-/** How much the prompt surprises a step. */
+/** Computes the mean surprise of the text at a step. */
 async function measureStep(model, signal) {
   if (learning.surprises.has(textName(model))) return;
   learning.surprises.set(textName(model), meanBits(await measured(tokensTo(app.tree, app.current), model, signal)));
@@ -92,7 +92,7 @@ async function measureStep(model, signal) {
 
 const CURVE_HEIGHT = 110;
 
-/** The surprise of your text by step, as far as it is known. */
+/** Draws the surprise of your text by step, where it is known. */
 function drawCurve() {
   const steps = stepsOf();
   const known = steps.map((model, place) => [place, learning.surprises.get(textName(model)) ?? null]).filter(([, mean]) => mean !== null);

@@ -1,20 +1,20 @@
-// What is kept in the browser, and the same as a file. Nothing is sent anywhere.
+// Saves the state in the browser or as a file. Nothing is sent anywhere.
 
 const PLACE = "ember-playground";
 const ASIDE = "ember-playground-unreadable";
 const FORMAT = 1;
 const NOT_OURS = "This file does not hold texts of this page.";
 
-/** All that is kept, as a text. */
+/** The saved state as JSON. */
 function packed() {
   const { alphabet, tree, current, others } = app;
   return JSON.stringify({ format: FORMAT, alphabet, tree, current, names: toldNames(), others, settings });
 }
 
-/** What the tokens are that a tree names: in its texts a character stands with the last of several. */
+/** The pieces of all tokens in the tree, which its texts do not give: a character split over tokens is in the last one's text. */
 function toldNames() {
-  const told = Object.values(app.tree.nodes).flatMap(({ tokens }) => tokens.flatMap(({ id, top }) => [id, ...(top ?? []).map(([one]) => one)]));
-  return Object.fromEntries([...new Set(told)].filter((id) => pieces.has(id)).map((id) => [id, pieces.get(id)]));
+  const ids = Object.values(app.tree.nodes).flatMap(({ tokens }) => tokens.flatMap(({ id, top }) => [id, ...(top ?? []).map(([one]) => one)]));
+  return Object.fromEntries([...new Set(ids)].filter((id) => pieces.has(id)).map((id) => [id, pieces.get(id)]));
 }
 
 function keepNow() {
@@ -27,7 +27,7 @@ function keepNow() {
 }
 const keep = later(keepNow, 400);
 
-/** Takes over what was kept; what is not of this page's form is refused before anything changes. */
+/** Loads saved state; invalid data is refused before anything changes. */
 async function takeOver(text) {
   const kept = JSON.parse(text);
   if (kept?.format !== FORMAT || typeof kept.alphabet !== "string") throw new SyntaxError(NOT_OURS);
@@ -39,7 +39,7 @@ async function takeOver(text) {
   const knobs = Object.fromEntries(Object.entries(own.knobs ?? {}).filter(([name]) => knobNamed(name)));
   await factsOf(model); // from here on nothing can fail
   Object.assign(settings, own, { model, knobs });
-  // The model takes up the tree that is of its tokens, which need not be the one that was shown.
+  // The model gets the tree of its tokenizer, which need not be the one last shown.
   Object.assign(app, { alphabet: null, others });
   await useModel(model);
 }
@@ -49,14 +49,14 @@ async function restore() {
   try {
     if (kept !== null) await takeOver(kept);
   } catch (error) {
-    if (!(error instanceof SyntaxError)) throw error; // the server's: what is kept must not be lost for it
+    if (!(error instanceof SyntaxError)) throw error; // a server error: the saved state must not be lost
     setAside(kept);
     mishap("What this browser had kept cannot be read. It is set aside, and the page begins anew.");
   }
   if (app.alphabet === null) await useModel(settings.model);
 }
 
-/** What cannot be read is out of the way and not lost. First it makes room: there may be none for it twice. */
+/** Moves unreadable state aside, so that it is not lost. Removed first, since storage may not hold it twice. */
 function setAside(kept) {
   localStorage.removeItem(PLACE);
   localStorage.setItem(ASIDE, kept);
@@ -77,7 +77,7 @@ async function importTexts(file) {
   }
   showSettings();
   show(app.current);
-  keepNow(); // what can be shown, and nothing else
+  keepNow(); // after showing it, so that only valid state is saved
 }
 
 const KEYS = [["Ctrl + Enter", "write"], ["Ctrl + Shift + Enter", "another, from the same place"], ["Esc", "stop; close"],
@@ -99,7 +99,7 @@ function drawTexts() {
     ])));
 }
 
-/** Asks by the button itself, so that one press too many forgets nothing. */
+/** The button itself asks for confirmation, so that an accidental press forgets nothing. */
 function forgetAll(event) {
   const button = event.currentTarget;
   if (button.dataset.sure === undefined) {

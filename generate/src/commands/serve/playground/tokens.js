@@ -1,12 +1,12 @@
-// Tokens: {id, text, logprob, top, given, picked}. `text` is what it adds to the text, `logprob` the model's own in nats (null:
-// nothing comes before it; undefined: not measured yet), `top` the most probable ones [id, logprob], `given` whether it was not
-// written by the model: typed, or `picked` among alternatives.
+// Tokens: {id, text, logprob, top, given, picked}. `text` is what it adds to the text, `logprob` its log-probability under the
+// model in nats (null: it is the first token; undefined: not scored yet), `top` the most probable tokens [id, logprob], `given`
+// whether it was not generated: typed, or `picked` among alternatives.
 
-/** Surprise in bits from which on the next colour begins. */
+/** Surprise in bits at which each colour begins. */
 const HEATS = [1, 2, 3.5, 5, 7, 10];
 const ALTERNATIVES = 10;
 
-/** Texts of ids as they were told, for alternatives that come without. */
+/** Known texts of ids, for alternatives that come without texts. */
 const pieces = new Map();
 
 const bytesOf = (piece) => {
@@ -15,34 +15,34 @@ const bytesOf = (piece) => {
   return Uint8Array.from(piece.slice(6).split("\\x").slice(1), (hex) => parseInt(hex, 16));
 };
 
-/** Takes over what a token is called elsewhere. There a part of a character may be U+FFFD, which is not what the token holds: such a
- * one stays unknown until its bytes are asked for. */
+/** Stores a token's text from another source. There an incomplete character may be U+FFFD instead of the token's bytes: such a
+ * token stays unknown until its bytes are fetched. */
 function learn(id, piece) {
   if (!pieces.has(id) && !piece.includes("\ufffd")) pieces.set(id, piece);
 }
 
-/** Makes text of pieces one after another: a character may be spread over several, and comes with the last of them. */
+/** A decoder for consecutive pieces: a character spread over several pieces is returned with the last of them. */
 function joiner() {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   return (piece) => decoder.decode(bytesOf(piece), { stream: true });
 }
 
-/** The same after other tokens, the last of which may have begun a character. */
+/** The same after other tokens, the last of which may end in an incomplete character. */
 function joinerAfter(tokens) {
   const join = joiner();
   tokens.slice(-4).forEach(({ id }) => join(pieces.get(id) ?? ""));
   return join;
 }
 
-/** The token that ends a document is a mark, and no letters of the text. */
+/** The end-of-document token adds no characters to the text. */
 const isEnd = (piece) => piece === props.eos_token;
 
 const textOfPiece = (piece, join) => (isEnd(piece) ? "" : join(piece));
 
-/** A single piece as far as it is text. */
+/** A single piece as text. */
 const pieceText = (piece) => new TextDecoder().decode(bytesOf(piece));
 
-/** The tokens of a choice of the API's; `join` goes on from the choice's chunk before. */
+/** The tokens of an API choice; `join` continues from the choice's previous chunk. */
 function tokensOfChoice({ logprobs, token_ids: ids, top_token_ids: tops }, join) {
   if (!logprobs) return [];
   return logprobs.tokens.map((piece, place) => {
@@ -52,7 +52,8 @@ function tokensOfChoice({ logprobs, token_ids: ids, top_token_ids: tops }, join)
   });
 }
 
-/** Ids with the texts that the API tells by logprob: where two have the same one, the text stays open until it is looked at. */
+/** Ids matched by logprob to the texts that the API returns; if two logprobs are equal, the text stays unknown until it is
+ * needed. */
 function alternatives(top, texts) {
   if (!top || top.length === 0) return null;
   const named = Object.entries(texts ?? {});
@@ -63,10 +64,10 @@ function alternatives(top, texts) {
   });
 }
 
-/** Texts that the server tells of at once. */
+/** Most prompts per request. */
 const MOST_PROMPTS = 128;
 
-/** Asks for tokens that are not known yet: each as a text of its own, told again, for there a part of a character has its bytes. */
+/** Fetches the texts of unknown tokens: each is echoed as a prompt of its own, which returns the bytes of incomplete characters. */
 async function nameAll(ids) {
   const unknown = [...new Set(ids)].filter((id) => !pieces.has(id));
   while (unknown.length > 0) {
@@ -77,13 +78,13 @@ async function nameAll(ids) {
   }
 }
 
-/** What a token is called, its spaces and line ends visible. */
+/** A token's name, with spaces and line ends visible. */
 function nameOf(id) {
   if (!pieces.has(id)) return `#${id}`;
   return isEnd(pieces.get(id)) ? "[end]" : visible(pieceText(pieces.get(id))) || `#${id}`;
 }
 
-/** What the server makes of a typed text; at the beginning with what its tokenizer puts before texts. */
+/** The tokens of a typed text; at the beginning with the tokens that the tokenizer puts before texts. */
 async function tokenized(text, isBeginning) {
   const { tokens } = await ask("/tokenize", { content: text, with_pieces: true, add_special: isBeginning, model: settings.model });
   tokens.forEach(({ id, piece }) => pieces.set(id, piece));
@@ -91,7 +92,7 @@ async function tokenized(text, isBeginning) {
   return tokens.map(({ id }, place) => ({ id, text: texts[place], logprob: undefined, top: null, given: true }));
 }
 
-/** Shares a text out among its pieces: tokens that the tokenizer adds, or a space that it puts before, are no part of it. */
+/** Assigns a text's characters to its pieces: tokens or a leading space that the tokenizer added are not part of it. */
 function laid(tokenPieces, text) {
   const join = joiner();
   let at = 0;
@@ -107,20 +108,20 @@ function laid(tokenPieces, text) {
 const textOf = (tokens) => tokens.map(({ text }) => text).join("");
 const idsOf = (tokens) => tokens.map(({ id }) => id);
 
-/** A stop string is no part of the text: tokens that lie behind its beginning go. Says whether there were any. */
+/** Removes the tokens of a stop string, which is not part of the text. Returns whether the text had to be cut. */
 function cutToText(tokens, { stop_strings: stops }, text) {
   if (!stops || textOf(tokens).length <= text.length) return false;
   while (tokens.length > 0 && textOf(tokens.slice(0, -1)).length >= text.length) tokens.pop();
   return true;
 }
 
-/** The mean surprise in bits of those that were measured, or null. */
+/** The mean surprise of the scored tokens in bits, or null. */
 function meanBits(tokens) {
   const known = tokens.filter(({ logprob }) => typeof logprob === "number");
   return known.length === 0 ? null : known.reduce((sum, { logprob }) => sum + bitsOf(logprob), 0) / known.length;
 }
 
-/** How a token looks: its text, coloured by surprise but for the space before a word; the exact number stands in `data-logprob`. */
+/** A token's element: its text, coloured by surprise except for the space before a word; `data-logprob` has the exact number. */
 function tokenSpan(token, place) {
   const [, space, word] = token.text.match(/^(\s*)(.*)$/s);
   const parts = word === "" ? [element("span", { class: "word", text: space })] : [space, element("span", { class: "word", text: word })];

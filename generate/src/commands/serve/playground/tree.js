@@ -1,10 +1,10 @@
-// The tree of what was tried. A node holds tokens; the path from the root to a node is a text. Nothing is ever overwritten but
-// typing that nothing follows.
+// The tree of all texts tried. A node holds tokens; the path from the root to a node is a text. Nothing is ever overwritten except
+// typed leaves.
 //
-// A node: {id, parent, children, tokens, typed, how, by, end, last}. `typed`: the text that its tokens were made of in one go, or
-// null. `how`: what was asked when it was written, {request, index, from}: the request without its prompt, which of its texts, and
-// how many of its tokens came before this node. `by`: the model that measured its tokens. `end`: why it ended. `last`: the child
-// seen last.
+// A node: {id, parent, children, tokens, typed, how, by, end, last}. `typed`: the text that was tokenized at once to its tokens,
+// or null. `how`: the request that generated it, {request, index, from}: the request without its prompt, the number of the text,
+// and how many of that text's tokens precede this node. `by`: the model that scored its tokens. `end`: the finish reason. `last`:
+// the child seen last.
 
 function newTree() {
   return { nodes: { 0: newNode(0, null, []) }, next: 1 };
@@ -33,7 +33,7 @@ function addChild(tree, parent, tokens, facts) {
   return node;
 }
 
-/** Cuts a node in two; the first half keeps its id, the second has what followed. */
+/** Splits a node in two; the first half keeps its id, the second gets the children. */
 function split(tree, id, at) {
   const node = nodeOf(tree, id);
   const { children, last, how, by, end } = node;
@@ -44,7 +44,7 @@ function split(tree, id, at) {
   return rest;
 }
 
-/** The node after whose last token the text of `leaf` has `count` tokens; a node that lies across is cut. */
+/** The node on the path to `leaf` that ends after `count` tokens; splits a node if necessary. */
 function cutAt(tree, leaf, count) {
   let before = 0;
   for (const node of pathTo(tree, leaf)) {
@@ -58,7 +58,7 @@ function cutAt(tree, leaf, count) {
   return leaf;
 }
 
-/** Takes a node and all that follows it away. */
+/** Removes a node and its descendants. */
 function removeNode(tree, id) {
   const node = nodeOf(tree, id);
   node.children.slice().forEach((child) => removeNode(tree, child));
@@ -68,20 +68,20 @@ function removeNode(tree, id) {
   delete tree.nodes[id];
 }
 
-/** Where a text ends that goes through `id`: the way seen last. */
+/** The leaf below `id` that was seen last. */
 function leafUnder(tree, id) {
   let node = nodeOf(tree, id);
   while (node.children.length > 0) node = nodeOf(tree, node.last ?? node.children[0]);
   return node.id;
 }
 
-/** Remembers the way to `id`. */
+/** Marks the path to `id` as seen last. */
 function remember(tree, id) {
   const path = pathTo(tree, id);
   path.slice(1).forEach((node, place) => { path[place].last = node.id; });
 }
 
-/** The nearest place on the way to `id` where there are several ways: its ways, and which of them is taken. */
+/** The nearest fork on the path to `id`: its branches, and which of them the path takes. */
 function waysAround(tree, id) {
   const taken = pathTo(tree, id).slice(1).reverse().find((node) => nodeOf(tree, node.parent).children.length > 1);
   if (!taken) return { ways: [], place: 0 };
@@ -89,7 +89,7 @@ function waysAround(tree, id) {
   return { ways, place: ways.indexOf(taken.id) };
 }
 
-/** The child of `parent` that begins with these ids, if there is one. */
+/** The child of `parent` that begins with these ids, if any. */
 function childWith(tree, parent, ids) {
   return nodeOf(tree, parent).children.find((child) => {
     const own = idsOf(nodeOf(tree, child).tokens);

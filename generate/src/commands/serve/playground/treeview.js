@@ -1,4 +1,4 @@
-// The tree of what was tried, as a list: a piece that only one way leads on from stands with what follows, ways part by indenting.
+// The tree of all texts tried, as a list: nodes with a single child share a line with it, and forks are indented.
 
 const treeOpen = () => !byId("drawer-tree").hidden && !byId("panel").hidden;
 const drawTreeSoon = (() => {
@@ -19,7 +19,7 @@ function drawTree() {
     texts.length === 0 ? hint("Nothing yet. Each time you write, it is kept here.") : branchList(texts, onPath));
 }
 
-/** How many texts Write begins at once. */
+/** The field for the number of texts that Write starts at once. */
 function countField() {
   const input = element("input", { type: "number", id: "count", min: 1, max: 64, step: 1, inputmode: "numeric", onchange: () => {
     settings.count = Math.max(1, Math.min(64, Math.round(Number(input.value)) || 1));
@@ -32,7 +32,7 @@ function countField() {
 
 const branchList = (ids, onPath) => element("ul", { class: "branches" }, ids.map((id) => branchItem(id, onPath)));
 
-/** A piece with all that follows it without a choice, and below it the ways on. */
+/** A node with its chain of single children, and below it the branches. */
 function branchItem(id, onPath) {
   const chain = [nodeOf(app.tree, id)];
   while (chain.at(-1).children.length === 1) chain.push(nodeOf(app.tree, chain.at(-1).children[0]));
@@ -63,7 +63,7 @@ function removeBranch(id) {
   show(shown ? parent : app.current);
 }
 
-/** The other ways to go on: which of how many is shown, and steps to the next. */
+/** The branch selector: which of how many branches is shown, and buttons to the next. */
 function drawSiblings() {
   const { ways, place } = waysAround(app.tree, app.current);
   byId("siblings").classList.toggle("absent", ways.length < 2);
@@ -77,7 +77,7 @@ async function stepSibling(step) {
   if (ways.length > 1) show(leafUnder(app.tree, ways[(place + step + ways.length) % ways.length]));
 }
 
-/** Back before the last piece, or on again. */
+/** Steps to the parent node, or back down. */
 async function stepDepth(down) {
   await settle();
   const node = nodeOf(app.tree, app.current);

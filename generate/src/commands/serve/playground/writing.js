@@ -1,6 +1,6 @@
-// Writing on from where the text ends, one text or several at once, and going on from another token.
+// Continues the text, with one or several texts at once, and branches from alternative tokens.
 
-/** Writes on from a node: children of it, filled as the tokens come. Texts that were asked for already are shown, not written. */
+/** Continues a node: adds children, filled as tokens arrive. An identical earlier request is shown instead. */
 async function write(parent, request) {
   const known = nodeOf(app.tree, parent).children.find((id) => isSame(nodeOf(app.tree, id).how, request));
   if (known !== undefined) {
@@ -26,16 +26,16 @@ async function write(parent, request) {
     else mishap(error.message);
   } finally {
     if (app.writing?.signal === signal) app.writing = null;
-    setBusy(app.writing !== null); // another may have begun
+    setBusy(app.writing !== null); // another request may have started
     clearAway(parent, nodes);
     if (atEnd) putCaret(byId("text").textContent.length);
   }
 }
 
-/** One text of several is as it was asked for only if all of them are whole. */
+/** Whether a node is the start of a completed text of this request. */
 const isSame = (how, request) => how !== null && how.from === 0 && !how.broken && JSON.stringify(how.request) === JSON.stringify(request);
 
-/** Takes over tokens of a text that is being written. */
+/** Adds received tokens to the text being generated. */
 function take(node, tokens, reason, text, before, watch) {
   const isFirst = watch.first === null && tokens.length > 0;
   if (isFirst) watch.first = performance.now();
@@ -51,7 +51,7 @@ function take(node, tokens, reason, text, before, watch) {
   drawTreeSoon();
 }
 
-/** Texts that did not begin are none. */
+/** Marks unfinished texts as broken; if no text finished, removes those without tokens. */
 function clearAway(parent, nodes) {
   for (const node of nodes.filter(({ id }) => nodeOf(app.tree, id))) {
     if (node.end === null) node.how.broken = true;
@@ -84,7 +84,7 @@ function stopWriting() {
   app.writing?.abort();
 }
 
-/** Write: on from the end of the text. */
+/** Write: continues the text at its end. */
 async function writeHere() {
   if (app.writing) return;
   hideAlternatives();
@@ -110,7 +110,7 @@ async function writeAnother() {
   measure();
 }
 
-/** Goes on from another token than the one at `place`. */
+/** Branches with another token at `place`. */
 async function branch(place, [id, logprob]) {
   stopWriting();
   await settle();
