@@ -1,5 +1,5 @@
-// The knobs' arithmetic on the stored logits of one step, as generate/lib/src/processors has it: repetition penalty, temperature,
-// top-k, top-p, min-p, in this order, in float32. Pure functions, without a page: Node runs the same file in the tests.
+// The knobs' arithmetic on the stored logits of one step, as in generate/lib/src/processors: repetition penalty, temperature,
+// top-k, top-p, min-p, in this order, in float32. Pure functions without DOM access: the tests run this file in Node.
 //
 // An entry stands for one token or, in the tail of a large vocabulary, for a group of `count` tokens of nearly the same logit
 // (explain/src/stored.rs). A group has no id; a knob may take a part of it.
@@ -8,7 +8,7 @@ globalThis.EmberArithmetic = (() => {
   "use strict";
   const f32 = Math.fround;
 
-  /** Every knob where it changes nothing. */
+  /** The knobs' values at which they change nothing. */
   const OFF = { temperature: 1, top_k: 0, top_p: 1, min_p: 0, repetition_penalty: 1 };
 
   /** The entries of a step's logits: those with an id, in the order stored, then the groups. */
@@ -20,10 +20,10 @@ globalThis.EmberArithmetic = (() => {
     };
   }
 
-  /** The highest of the values and of `least`; however many there are, where `Math.max(...values)` takes some 125,000. */
-  const highest = (values, least) => values.reduce((most, value) => Math.max(most, value), least);
+  /** The maximum of the values and `least`, for any number of values; `Math.max(...values)` is limited to some 125,000. */
+  const highest = (values, least) => values.reduce((largest, value) => Math.max(largest, value), least);
 
-  /** Each entry's probability per token, of which `left` tokens are left; 0 where none are. */
+  /** Each entry's probability per token, where `left[i]` of its tokens remain; 0 where none do. */
   function softmax(values, left) {
     let highest = -Infinity;
     for (let i = 0; i < values.length; i++) if (left[i] > 0 && values[i] > highest) highest = values[i];
@@ -39,8 +39,8 @@ globalThis.EmberArithmetic = (() => {
     return probabilities;
   }
 
-  /** Entries with something left, lowest logit first; among equal ones the lower id first. A group, whose ids are not
-   *  known here, comes before them. */
+  /** Entries with remaining tokens, in ascending order of logits; among equal ones the lower id first. Groups, whose ids are not
+   * known here, come first among equals. */
   function ascending(state) {
     const { values, left, ids } = state;
     const alive = [];
@@ -48,7 +48,7 @@ globalThis.EmberArithmetic = (() => {
     return alive.sort((a, b) => values[a] - values[b] || (ids[a] ?? -1) - (ids[b] ?? -1));
   }
 
-  /** Takes `count` tokens, or all, out of an entry. */
+  /** Removes `count` tokens, or all, from an entry. */
   function remove(state, entry, knob, count = state.left[entry]) {
     state.left[entry] -= count;
     if (state.left[entry] === 0) state.removedBy[entry] = knob;
@@ -65,7 +65,7 @@ globalThis.EmberArithmetic = (() => {
     }
   }
 
-  /** Divides. At 0 only the best one is left, of equal ones the lowest id: greedy. */
+  /** Divides the logits. At 0 only the best token is left, of equal ones the lowest id: greedy. */
   function temperature(state, divisor) {
     if (divisor === 1) return;
     if (divisor > 0) {
@@ -80,7 +80,7 @@ globalThis.EmberArithmetic = (() => {
     for (let i = 0; i < state.values.length; i++) if (i !== best) remove(state, i, "temperature");
   }
 
-  /** Keeps the k best and what ties with the k-th. */
+  /** Keeps the k best tokens, and ties with the k-th. */
   function topK(state, k) {
     if (k === 0) return;
     const order = ascending(state).reverse();
@@ -92,14 +92,14 @@ globalThis.EmberArithmetic = (() => {
         continue;
       }
       const count = state.left[entry];
-      // The tokens of a group do not tie, they only lie close together: of the group with the k-th, just enough stay.
+      // A group's logits are close, but do not tie: of the group with the k-th token, just enough tokens stay.
       if (kept + count > k && count > 1) remove(state, entry, "top-k", Math.min(count, kept + count - k));
       kept += count;
       if (kept >= k && kth === -Infinity) kth = state.values[entry];
     }
   }
 
-  /** From the worst one up, tokens go while the probability that has gone is at most 1 - p; the best one stays. */
+  /** Removes tokens from the least probable up while their total probability is at most 1 - p; the best one stays. */
   function topP(state, p) {
     if (p >= 1) return;
     const order = ascending(state);
@@ -122,7 +122,7 @@ globalThis.EmberArithmetic = (() => {
     }
   }
 
-  /** Removes what is less probable than a share of the best one: a ratio of probabilities is a difference of logits. */
+  /** Removes tokens less probable than `share` times the best one: a ratio of probabilities is a difference of logits. */
   function minP(state, share) {
     if (share <= 0) return;
     const furthest = f32(-Math.log(share));
@@ -134,10 +134,10 @@ globalThis.EmberArithmetic = (() => {
   }
 
   /**
-   * What the knobs make of a step's logits. `seen` is the Set of ids in the prompt and the text so far.
+   * Applies the knobs to a step's logits. `seen` is the Set of ids in the prompt and the text so far.
    *
-   * Gives the entries (`ids`, `counts`) with, for each: `before`, a token's probability by the model alone; `after`, by the
-   * knobs; `left`, how many of its tokens are; `removedBy`, the knob that took the last of them; `penalised`.
+   * Returns the entries (`ids`, `counts`) with, for each: `before`, a token's probability under the model alone; `after`, after
+   * the knobs; `left`, its remaining tokens; `removedBy`, the knob that removed the last of them; `penalised`.
    */
   function process(logits, knobs, seen) {
     const { ids, counts, logits: values } = entries(logits);
@@ -160,7 +160,7 @@ globalThis.EmberArithmetic = (() => {
     return state;
   }
 
-  /** The survivors' shares of the unit interval, in the order of their ids as the program lays them; groups come last. */
+  /** The survivors' shares of the unit interval, ordered by id as in the program; groups come last. */
   function shares(state) {
     const order = [];
     for (let i = 0; i < state.ids.length; i++) if (state.left[i] > 0 && state.after[i] > 0) order.push(i);
@@ -175,13 +175,13 @@ globalThis.EmberArithmetic = (() => {
     });
   }
 
-  /** The share in which `uniform`, a number in [0, 1), falls. */
+  /** The share that contains `uniform`, a number in [0, 1). */
   function shareAt(shares, uniform) {
     return shares.find((share) => uniform < share.end) ?? shares[shares.length - 1];
   }
 
-  /** How many tokens are left, how many there were, how much of the model's probability they had, and how uncertain the
-   *  choice is: as among that many equal ones (the exponential of the entropy). */
+  /** How many tokens are left, the vocabulary size, the probability mass that they had under the model, and the uncertainty as a
+   * number of equally likely choices (the exponential of the entropy). */
   function summary(state) {
     let [tokens, vocabulary, mass, entropy] = [0, 0, 0, 0];
     for (let i = 0; i < state.ids.length; i++) {

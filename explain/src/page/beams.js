@@ -1,9 +1,9 @@
-// Section 4: the beam search as a tree. A column is a step, its rows are the candidates as they were ranked.
+// Section 4: the beam search as a tree. A column is a step, its rows are the ranked candidates.
 
 const COLUMN = 148;
 const ROW = 30;
 const BOX = { width: 118, height: 24 };
-const IMPOSSIBLE = -1e8; // below it are the beams that do not exist yet
+const IMPOSSIBLE = -1e8; // scores below it mark beams that do not exist yet
 
 /** The candidates of every step as nodes {ids, step, row, score, parent, fate}, and the root. */
 function beamTree(steps) {
@@ -28,7 +28,7 @@ function beamTree(steps) {
 const sameIds = (a, b) => a.length === b.length && a.every((id, place) => id === b[place]);
 const startsWith = (ids, start) => start.length <= ids.length && start.every((id, place) => id === ids[place]);
 
-/** What a text scores with a length penalty: its sum over its length to that power. */
+/** A text's score with a length penalty: its sum divided by its length to the power of the penalty. */
 const lengthScore = (node, penalty) => node.score / node.ids.length ** penalty;
 
 const FATES = { "goes-on": "goes on", finished: "finished", dropped: "ended too far down to count", pruned: "pruned" };
@@ -59,7 +59,7 @@ function drawNode(node, kinds) {
     element("text", { class: "score", x: BOX.width - 8, y: 16, "text-anchor": "end", text: nats(node.score) }));
 }
 
-/** The tree up to a step, with the way to the best text and the way that greedy went. */
+/** The tree up to a step, with the paths of the best and the greedy text. */
 function drawTree(tree, until, best, greedy) {
   const shown = tree.nodes.filter((node) => node.step < until);
   const kinds = (node) => [node.fate, node.kept === false ? "beaten" : "", best && startsWith(best.ids, node.ids) ? "best" : "",
@@ -93,7 +93,7 @@ function rankingTable(finished, penalty, count) {
     element("tbody", {}, ...finished.slice(0, 8).map(row)));
 }
 
-/** Where the greedy text went, seen from the tree. */
+/** What became of the greedy text in the tree, in words. */
 function greedyStory(tree, greedy) {
   const way = tree.nodes.filter((node) => startsWith(greedy.ids, node.ids));
   const last = way[way.length - 1];
@@ -107,14 +107,14 @@ function greedyStory(tree, greedy) {
     + `and was ${fateOf(last)}. ${sum}`;
 }
 
-/** How far a search fell short of the exact one, in words. */
+/** How far a search fell short of the exact search, in words. */
 function shortfall(name, exact, { logprob_sum: sum }) {
   const gap = exact.logprob_sum - sum;
   if (gap < -1e-4) return `${name} found a text that is ${Math.exp(-gap).toFixed(1)} times more probable, to which exact search had not come yet.`;
   return gap > 1e-4 ? `${name} missed it by ${nats(gap)} nats: its text is ${Math.exp(gap).toFixed(1)} times less probable.` : `${name} found it, too.`;
 }
 
-/** Greedy, beam and exact search over the same few tokens, by the sums that they reached. */
+/** Compares greedy, beam and exact search over the same few tokens, by their log-probability sums. */
 function verdict(beams) {
   const { exact } = beams;
   if (!exact) return [absent("An exact search")];
@@ -134,7 +134,7 @@ function verdict(beams) {
       element("tbody", {}, ...rows.map(row)))), element("p", { text: notes.join(" ") })];
 }
 
-/** The tree in words, step by step, for those who cannot see it. */
+/** The tree as text, step by step, for those who cannot see it. */
 function treeList(tree) {
   const steps = EmberArithmetic.highest(tree.nodes.map((node) => node.step + 1), 0);
   const item = (node) => element("li", { text: `${textOf(node.ids)} (${nats(node.score)}): ${fateOf(node)}` });

@@ -1,16 +1,16 @@
-// Section 5: attention over the text, by layer and head, and the logit lens: what each layer would have said.
+// Section 5: attention over the text, by layer and head, and the logit lens: what each layer would predict.
 
 const MAP = 320; // pixels of the picture of all weights
 const ALL_HEADS = -1;
 
-/** A head's weights [query][key] from 0 to 1, or the mean over the heads. They are stored in thousandths; of a long text only
- *  the last queries are, then the first row is not the first token's. */
+/** A head's weights [query][key] from 0 to 1, or the mean over the heads. They are stored in thousandths. Of a long text only
+ * the last queries are stored, so the first row need not be the first token's. */
 function weights(layer, head) {
   const heads = head === ALL_HEADS ? layer : [layer[head]];
   return heads[0].map((row, query) => row.map((_, key) => heads.reduce((sum, one) => sum + one[query][key], 0) / (1000 * heads.length)));
 }
 
-/** All weights as a picture: a row for each token that looks, a column for each that is looked at. */
+/** All weights as a picture: a row per query, a column per key. */
 function drawMap(canvas, rows, first, query) {
   const count = first + rows.length;
   const cell = Math.max(1, Math.floor((MAP * 2) / count));
@@ -22,7 +22,7 @@ function drawMap(canvas, rows, first, query) {
   context.fillStyle = style.getPropertyValue("--accent");
   for (const [place, row] of rows.entries()) {
     for (const [key, weight] of row.entries()) {
-      context.globalAlpha = Math.sqrt(weight); // the root, so that faint ones are seen
+      context.globalAlpha = Math.sqrt(weight); // the square root makes small weights visible
       context.fillRect(key * cell, place * cell, cell, cell);
     }
   }
@@ -32,7 +32,7 @@ function drawMap(canvas, rows, first, query) {
   context.strokeRect(0.5, (query - first) * cell + 0.5, (query + 1) * cell - 1, cell - 1);
 }
 
-/** The text, each token shaded by how much the query looks at it. */
+/** The text, each token shaded by the query's attention to it. */
 function shadedText(ids, row, query, onpick) {
   return ids.map((id, key) => {
     const weight = key <= query ? row[key] ?? 0 : 0;

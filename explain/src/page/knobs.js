@@ -1,10 +1,10 @@
-// Section 2: the knobs on the stored logits of one step, and draws from what they leave.
+// Section 2: the knobs applied to the stored logits of one step, and draws from the result.
 
 const knobs = runKnobs();
 const view = { rows: matchMedia("(max-width: 40rem)").matches ? 8 : 15, made: null, draw: null, counts: null, recent: [] };
 const MOST_RECENT = 16;
 
-/** The stops of the slider for top-k, closer together where it matters. */
+/** The stops of the top-k slider, denser for small values. */
 const TOP_K = [0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000, 2000, 5000, 10000, 20000]
   .filter((k) => k < data.model.vocab_size);
 
@@ -29,12 +29,12 @@ const PRESETS = [
   ["No guardrails: temperature 2", () => ({ ...EmberArithmetic.OFF, temperature: 2 })],
 ];
 
-/** Where a value of top-k lies on its slider: at the nearest stop. */
+/** The nearest stop to a value of top-k. */
 const topKStop = (k) => TOP_K.reduce((best, stop, place) => (Math.abs(stop - k) < Math.abs(TOP_K[best] - k) ? place : best), 0);
 const toSlider = (knob, value) => (knob.name === "top_k" ? topKStop(value) : value);
 const fromSlider = (knob, value) => (knob.name === "top_k" ? TOP_K[value] : value);
 
-/** A slider to feel it and a field to type an exact value. */
+/** A slider for exploring and a field for exact values. */
 function knobControl(knob) {
   const id = `knob-${knob.name.replace("_", "-")}`;
   const range = element("input", { type: "range", id: `${id}-slider`, min: knob.min, max: knob.max, step: knob.step,
@@ -59,7 +59,7 @@ function knobControl(knob) {
   return box;
 }
 
-/** New settings: the draws so far belong to the old ones. */
+/** Sets knobs, and clears the draws, which belong to the old settings. */
 function setKnobs(settings) {
   Object.assign(knobs, settings);
   Object.assign(view, { draw: null, counts: null, recent: [] });
@@ -80,7 +80,8 @@ function processNow() {
 
 const KNOB_NAMES = { temperature: "temperature 0", "top-k": "top-k", "top-p": "top-p", "min-p": "min-p" };
 
-/** Rows in the model's own order, so that they stay in place while the knobs turn; then those drawn, and all others as one. */
+/** Rows in the order of the model's probabilities, so that they stay in place while knobs change; then drawn tokens, and all
+ * others in one row. */
 function drawBars() {
   const { made } = view;
   const shown = bestEntries(made, view.rows);
@@ -109,7 +110,7 @@ function drawBars() {
   byId("knobs-more").hidden = view.rows >= Math.min(500, made.ids.length);
 }
 
-/** All tokens without a row of their own. */
+/** One row for all tokens without a row of their own. */
 function restRow(shown, full) {
   const { made } = view;
   let [tokens, left, before, after] = [0, 0, 0, 0];
@@ -164,7 +165,7 @@ function drawMany() {
   byId("knobs-draw").textContent = `100 draws gave ${plural(counts.size, "different token")}.`;
 }
 
-/** The run's own settings and random number: the same pick as in the run, where the survivors' places are known. */
+/** Applies the run's settings and random number: the same pick as in the run, if all survivors' shares are known. */
 function runDraw() {
   const { draw, interval, chosen } = data.steps[state.step];
   setKnobs(runKnobs());
@@ -177,7 +178,7 @@ function runDraw() {
     drawOnce(draw, false);
     return;
   }
-  // The rare tokens' places between the others are not stored: move the number with its token's share.
+  // Where the rare tokens' shares lie is not stored, so move the number along with its token's share.
   const share = shares.find((one) => one.id === chosen);
   const within = (draw - interval[0]) / (interval[1] - interval[0]);
   drawOnce(share.start + within * (share.end - share.start), false);

@@ -1,6 +1,6 @@
-// Section 6: two runs with the same random numbers and one knob changed, and the step at which they part.
+// Section 6: two runs with the same random numbers and one knob changed, and the step at which they diverge.
 
-/** One run's line at the step where they part, with the draw that both share. */
+/** One run's unit line at the diverging step, with the draw that both runs share. */
 function partingLine(knob, value, side, chosen, interval, candidates, draw) {
   const known = candidates.map((one) => ({ id: one.id, span: one[`${side}_interval`] })).filter((one) => one.span);
   if (!known.some((one) => one.id === chosen)) known.push({ id: chosen, span: interval });
@@ -18,7 +18,7 @@ function partingLine(knob, value, side, chosen, interval, candidates, draw) {
     element("p", { text: words }));
 }
 
-/** A text with what both share, and what is its own. */
+/** A text with its shared prefix, and its own part marked. */
 function partedText(title, ids, parts) {
   const [shared, own] = textsOf([ids.slice(0, parts), ids.slice(parts)]);
   return element("article", { class: "card" }, element("h3", { text: title }),

@@ -1,4 +1,4 @@
-// The whole page: what stands at its top and foot, and the sections in their order.
+// The whole page: its head and foot, and the sections in order.
 
 function startPage() {
   const { model, run } = data;

@@ -1,11 +1,11 @@
-// What the sections share: the explanation, tokens, bars, and the line from 0 to 1.
+// Shared by the sections: the explanation's data, tokens, bars, and the line from 0 to 1.
 
 const data = JSON.parse(document.getElementById("explanation").textContent);
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 const decoder = () => new TextDecoder("utf-8", { ignoreBOM: true });
 
-/** A token's bytes; an end token, whose own spelling nobody needs to know, is named for what it does. */
+/** A token's bytes; an end token is shown as [end]. */
 function tokenBytes(id) {
   const piece = data.end_tokens.includes(id) ? "[end]" : data.tokens[id] ?? `#${id}`;
   return Array.isArray(piece) ? Uint8Array.from(piece) : new TextEncoder().encode(piece);
@@ -23,10 +23,8 @@ const quoted = (id) => `\u201c${visibleToken(id)}\u201d`;
 /** A token as a small tile. */
 const chip = (id, kind = "") => element("span", { class: `token ${kind}`, text: visibleToken(id) });
 
-/**
- * The texts of tokens in parts that follow one another; without a tokenizer their numbers. A character that is spread over several
- * tokens stands where the last of them does.
- */
+/** The texts of consecutive lists of tokens; without a tokenizer their ids. A character spread over several tokens is in the
+ * part of the last of them. */
 function textsOf(parts) {
   if (Object.keys(data.tokens).length === 0) return parts.map((ids) => ids.map(tokenText).join(" "));
   const whole = decoder();
@@ -34,18 +32,16 @@ function textsOf(parts) {
   return [...texts.slice(0, -1), texts.at(-1) + whole.decode()];
 }
 
-/** Several tokens' text as it is. */
+/** The text of several tokens. */
 const textOf = (ids) => textsOf([ids])[0];
 
-/** The prompt as a reader would write it. */
+/** The prompt's text. */
 const promptText = () => element("span", { class: "prompt", text: data.prompt.text ?? textOf(data.prompt.ids) });
 
 const nats = (x) => x.toFixed(2).replace("-", "\u2212");
 
-/**
- * A row of a bar chart: token, bar, number and a note. `p` fills the bar, a thin mark shows `was`; both are relative to
- * `full`. The exact values stand in `data-` attributes for whoever checks them.
- */
+/** A row of a bar chart: token, bar, number and a note. `p` fills the bar, a thin mark shows `was`; both are relative to `full`.
+ * The exact values are in `data-` attributes for checks. */
 function barRow({ label, p, was = null, full, note = "", kind = "", ...facts }) {
   const width = (value) => `${Math.min(100, (100 * value) / full)}%`;
   const bar = element("span", { class: "bar", "aria-hidden": "true" }, styled(element("span", { class: "fill" }), { width: width(p) }));
@@ -56,10 +52,8 @@ function barRow({ label, p, was = null, full, note = "", kind = "", ...facts }) 
   return row;
 }
 
-/**
- * The line from 0 to 1 with the survivors' shares. `segments` are {start, end, id, picked}, without an id where many tokens
- * lie; neighbours too narrow to see are drawn as one. `draw` is the random number, where there is one.
- */
+/** The line from 0 to 1 with the survivors' shares. `segments` are {start, end, id, picked}; the id is null for many tokens.
+ * Adjacent segments too narrow to see are merged. `draw` is the random number or null. */
 function unitLine(segments, draw, label) {
   const narrow = 0.004;
   const merged = [];
@@ -92,17 +86,17 @@ function shaded(tag, share, ...children) {
   return styled(element(tag, { class: "shaded" }, ...children), { "--share": share.toFixed(4) });
 }
 
-/** What a section says when the program was not asked for its part. */
+/** A section's text if its data was not requested. */
 const absent = (what) => element("p", { class: "card absent", text: `${what} is not in this file: the program was not asked for it.` });
 
-/** A labelled choice among a few: `options` are [value, text] pairs. */
+/** A labelled select box: `options` are [value, text] pairs. */
 function choice(label, options, onchange) {
   const select = element("select", { onchange: () => onchange(Number(select.value)) });
   for (const [value, text] of options) select.append(element("option", { value, text }));
   return { select, field: element("label", { class: "field" }, label, select) };
 }
 
-/** A labelled slider with its value in words. */
+/** A labelled slider that shows its value in words. */
 function slider({ label, min, max, step, value, words, oninput, id }) {
   const output = element("output", { for: id, text: words(value) });
   const input = element("input", { type: "range", id, min, max, step });

@@ -1,23 +1,23 @@
-// Section 1: the loop, one step at a time. The step chosen here is also the one whose logits the knobs work on.
+// Section 1: the loop, one step at a time. The step chosen here is also the one for the knobs section.
 
 const state = { step: 0 };
 const stepListeners = [];
 const SHOWN = 10; // candidates
-const MOST_CHIPS = 160; // tiles of the text so far; what is before is said in words
+const MOST_CHIPS = 160; // tiles of the text so far; earlier tokens are only counted
 
 /** The prompt's ids and those generated before this step. */
 const idsBefore = (step) => [...data.prompt.ids, ...data.run.ids.slice(0, step)];
 
-/** The tokens that the repetition penalty knows at this step. */
+/** The tokens that the repetition penalty applies to at this step. */
 const seenBefore = (step) => new Set(idsBefore(step));
 
-/** What the run's knobs make of a step's logits. */
+/** The run's knobs; greedy is temperature 0. */
 function runKnobs() {
   const knobs = { ...EmberArithmetic.OFF, ...data.run.knobs };
   return data.run.strategy === "greedy" ? { ...knobs, temperature: 0 } : knobs;
 }
 
-/** The run's choice at a step as the arithmetic here sees it. */
+/** A step's logits processed with the run's knobs. */
 const processedStep = (step) => EmberArithmetic.process(data.steps[step].logits, runKnobs(), seenBefore(step));
 
 function goTo(step) {
@@ -25,13 +25,13 @@ function goTo(step) {
   for (const listener of stepListeners) listener(state.step);
 }
 
-/** The entries of a step by the model's own word, best first; groups not among them. */
+/** The entries of a step, by the model's probability, best first; without groups. */
 function bestEntries(made, count) {
   const order = made.ids.map((_, entry) => entry).filter((entry) => made.ids[entry] !== null);
   return order.sort((a, b) => made.before[b] - made.before[a] || made.ids[a] - made.ids[b]).slice(0, count);
 }
 
-/** The text so far as tiles: the prompt's, the generated ones, and which the model cannot see any more. */
+/** The text so far as tiles, marked as prompt or generated, and as in or out of the context window. */
 function textTiles(step) {
   const [begin, end] = data.steps[step].window;
   const ids = idsBefore(step);
@@ -47,7 +47,7 @@ function textTiles(step) {
   return tiles;
 }
 
-/** How the run picked: the best one, or where its random number fell. */
+/** How the run picked: the best token, or the share that its random number fell into. */
 function pickOf(step, made) {
   const { chosen, draw, interval, logprob } = data.steps[step];
   const facts = element("p", { class: "pick" }, "The pick: ", chip(chosen, "picked"),
@@ -58,8 +58,8 @@ function pickOf(step, made) {
   return [facts, unitLine(runSegments(step, made), draw, where), element("p", { class: "hint", text: where })];
 }
 
-/** The shares of the run's own draw. Where groups are among the survivors, their tokens' places between the others are not
- *  known here: then only the chosen one's share, which the program has stored, is drawn. */
+/** The shares of the run's draw. If groups survive, their tokens' positions are unknown here; then only the chosen token's
+ * stored share is drawn. */
 function runSegments(step, made) {
   const { chosen, interval } = data.steps[step];
   const shares = EmberArithmetic.shares(made);
@@ -99,7 +99,7 @@ function drawStep(step) {
   byId("loop-live").textContent = `Step ${step + 1} of ${data.steps.length}: picks ${quoted(chosen)}, which the model gave ${percent(Math.exp(logprob))}.`;
 }
 
-/** Play and pause: a step every second and a half, from the start again at the end. */
+/** Play and pause: a step every 1.5 s (3 s with reduced motion); restarts after the end. */
 function player() {
   const button = byId("loop-play");
   let timer = null;
