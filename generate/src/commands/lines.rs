@@ -130,7 +130,8 @@ pub(super) fn without_line_end(text: &str) -> &str {
 /// The first few words of a text, on one line.
 pub(super) fn beginning(text: &str) -> String {
     const MAX_CHARS: usize = 40;
-    let line: String = text.chars().take(MAX_CHARS).map(|c| if ['\n', '\r', '\t'].contains(&c) { ' ' } else { c }).collect();
+    let line: String =
+        text.chars().take(MAX_CHARS).map(|c| if ['\n', '\r', '\t'].contains(&c) { ' ' } else { c }).collect();
     if text.chars().count() > MAX_CHARS { format!("{line}...") } else { line }
 }
 

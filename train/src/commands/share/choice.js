@@ -1,9 +1,9 @@
-// Choosing the next token: what the knobs leave of the probabilities, and the draw. Order and rules are those of ember-generate
-// (docs/decoding.md): temperature, then top-k, then top-p.
+// Choosing the next token: the knobs and the draw. Order and rules are those of ember-generate (docs/decoding.md): temperature,
+// then top-k, then top-p.
 
 const IMPOSSIBLE = -Infinity;
 
-/** The logits that are left to draw from. Temperature 0 leaves the best alone, top-k 0 and top-p 1 leave all. */
+/** The logits after the knobs; removed ones are -Infinity. Temperature 0 keeps only the best, top-k 0 and top-p 1 keep all. */
 function chooseFrom(logits, { temperature, topK, topP }) {
   if (temperature === 0) return bestAlone(logits);
   const left = logits.map((logit) => logit / f32(temperature));
@@ -17,16 +17,14 @@ function bestAlone(logits) {
   return logits.map((logit, id) => (id === best ? logit : IMPOSSIBLE));
 }
 
-/** The k highest, and what ties with the k-th. */
+/** Keeps the k highest logits, and ties with the k-th. */
 function keepBest(logits, k) {
   const least = logits.slice().sort().at(-k);
   for (let id = 0; id < logits.length; id++) if (logits[id] < least) logits[id] = IMPOSSIBLE;
 }
 
-/**
- * From the least probable on, tokens go while what has gone is at most 1 - p; of equals the lower ids go first. The best stays in
- * any case. Numbers are sorted, not ids: a vocabulary can be large, and of the sorted logits only the bound is wanted.
- */
+/** Removes tokens from the least probable up while their total probability is at most 1 - p; of equals the lower ids first. The
+ * best always stays. Logits are sorted, not ids: a vocabulary can be large, and only the threshold is needed. */
 function keepMass(logits, p) {
   const sorted = logits.filter((logit) => logit > IMPOSSIBLE).sort();
   const probabilities = softmax(sorted);
@@ -42,7 +40,7 @@ function keepMass(logits, p) {
   }
 }
 
-/** The id in whose share of the unit interval `number` falls, the shares lying in the order of ids. */
+/** The id whose share of the unit interval contains `number`; shares are in the order of ids. */
 function drawn(probabilities, number) {
   const wanted = number * probabilities.reduce((sum, p) => sum + p, 0);
   let [below, last] = [0, 0];
@@ -55,10 +53,8 @@ function drawn(probabilities, number) {
   return last;
 }
 
-/**
- * The most probable ids, and one `more` where it is none of them, with their probabilities: what the model alone gives, and what the
- * knobs leave of it.
- */
+/** The most probable ids, and `more` if it is not among them, with their probabilities under the model alone and after the
+ * knobs. */
 function likeliest(logits, left, count, more = null) {
   const [before, after] = [softmax(logits), softmax(left)];
   const best = [];

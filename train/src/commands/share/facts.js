@@ -1,8 +1,8 @@
-// Who made the model, and of what: the head of the page and its last part. What nobody said is left out.
+// Who made the model, and from what: the head of the page and its last section. Unknown facts are omitted.
 
 const FAMILIES = { learned: "GPT-2", rotary: "Llama" };
 
-/** The pairs of what is said and what is to be said of it, in the order in which a reader asks. */
+/** The facts as [name, words] pairs, in the order of a reader's questions. */
 function factsOf({ facts, config, weights, settings }) {
   const { by, made, program, began, texts, learned, trained, copied, parameters } = facts;
   const family = config.qk_norm ? "Qwen3" : FAMILIES[config.positions];
@@ -27,7 +27,7 @@ function settingsWords({ temperature, top_p: topP, top_k: topK }) {
   return [`temperature ${temperature}`, topK > 0 && `top-k ${topK}`, topP < 1 && `top-p ${topP}`].filter(Boolean).join(", ");
 }
 
-/** How much of what it wrote stands in its text; beside it, the same of text that it never saw, which shares phrases too. */
+/** How much of its output is copied from its training text; for comparison, the same for unseen text, which shares phrases too. */
 function copiedWords({ share, min_chars: least, characters, unseen_share: unseen }) {
   const beside = unseen === null || unseen === undefined ? "" : `; of text that people wrote and it never saw, ${percent(unseen)}`;
   return `${percent(share)} of ${number(characters)} characters that it wrote stands word for word in its text, in stretches of ${least} characters or more${beside}`;

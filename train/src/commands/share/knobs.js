@@ -1,8 +1,8 @@
-// The knobs: how the next token is chosen of the model's probabilities.
+// The knobs: how the next token is chosen from the model's probabilities.
 
 const settings = { temperature: 1, topK: 0, topP: 1, seed: 0, tokens: 200, byHalves: false };
 
-/** What each knob takes, and what it does in a line. */
+/** Each knob's range, and its effect in one line. */
 const KNOBS = [
   { name: "temperature", label: "Temperature", type: "range", min: 0, max: 2, step: 0.05, does: "Low: the likeliest. High: anything goes. 0: always the likeliest." },
   { name: "topP", label: "Top-p", type: "range", min: 0.05, max: 1, step: 0.05, does: "Only the likeliest that make up this much of the whole. 1: all." },
@@ -12,7 +12,7 @@ const KNOBS = [
   { name: "byHalves", label: "Forget by halves", type: "checkbox", does: "When the text outgrows what the model can look back on, half of that goes at once: faster, and another text." },
 ];
 
-/** The knob's value as it stands in its field; undefined where it is none. */
+/** The value in a knob's field; undefined if invalid. */
 function valueOf({ type, min, max, step }, input) {
   if (type === "checkbox") return input.checked;
   const value = Number(input.value);
@@ -20,7 +20,7 @@ function valueOf({ type, min, max, step }, input) {
   return fits ? value : undefined;
 }
 
-/** Draws the knobs; `changed` is called when one is moved. */
+/** Draws the knobs; `changed` is called when one changes. */
 function showKnobs(changed) {
   byId("knobs").append(...KNOBS.map((knob) => knobRow(knob, changed)));
 }

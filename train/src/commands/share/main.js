@@ -1,15 +1,15 @@
-// The whole page: what presses and keys do. The scripts are joined in the order that share.rs has; the worker runs the same text,
-// and goes its own way in the last lines.
+// The whole page: handlers of buttons and keys. The scripts are joined in the order of share.rs; the worker runs the same script,
+// and branches off in the last lines.
 
 let askWorker = null;
 let writing = false;
 
-/** How many tokens there were at the last press that writes. */
+/** The number of tokens when generation last started. */
 let begunAt = 0;
 
 const isOpen = () => "ready" in document.body.dataset;
 
-/** Says what happens; what is said already is not said again, which a screen reader would read out at every token. */
+/** Shows a status; an unchanged one is not set again, or screen readers would read it out at every token. */
 function say(words) {
   if (byId("status").textContent !== words) byId("status").textContent = words;
 }
@@ -23,7 +23,7 @@ function setWriting(on) {
   byId("text").setAttribute("aria-busy", on);
 }
 
-/** Writes on after the tokens that there are. */
+/** Continues after the existing tokens. */
 function goOn(taken = null) {
   const started = performance.now();
   begunAt = paper.tokens.length;
@@ -44,7 +44,7 @@ function goOn(taken = null) {
   });
 }
 
-/** While a text is written, the last token's place is what is shown. */
+/** Updates the most probable tokens during generation. */
 function showProgress({ top }) {
   paper.next = top;
   if (paper.place === null) showTop();
@@ -64,7 +64,7 @@ function finish({ reason, slides }, seconds) {
 
 const slowWords = () => ` It can look back on ${number(head.config.context_length)} tokens, and now reads all of them again for each: “Forget by halves” is faster.`;
 
-/** Asks what could come next, where nothing is being written. */
+/** Requests the most probable next tokens, unless a text is being generated. */
 function look() {
   if (writing || !isOpen()) return;
   if (paper.ended === "end") {
@@ -78,7 +78,7 @@ function look() {
   });
 }
 
-/** A text of its own, from what was typed. */
+/** Starts a new text from the typed prompt. */
 function begin() {
   if (!isOpen()) return;
   clearPaper(byId("prompt").value);
@@ -96,13 +96,13 @@ function stop() {
   finish({ reason: "stopped", slides: paper.tokens.at(-1)?.slides }, 0);
 }
 
-/** Goes on with another token, at the place that is looked at or at the end. */
+/** Continues with another token, at the selected position or at the end. */
 function take(id) {
   cutPaper(paper.place ?? paper.tokens.length);
   goOn(id);
 }
 
-/** What was typed is another beginning: the text of the old one goes. */
+/** The prompt was edited: clears the old text. */
 function retyped() {
   if (byId("prompt").value === paper.prompt) return look();
   clearPaper(byId("prompt").value);
@@ -152,7 +152,7 @@ function startPresses() {
   });
 }
 
-/** Hands the model to the worker; the page needs its weights no more. */
+/** Passes the model to the worker; the page no longer needs its weights. */
 function openModel() {
   askWorker = newWorker(byId("program").textContent);
   askWorker({ ask: "open", head, weights: byId("weights").textContent }, ({ told, words }) => {

@@ -1,7 +1,7 @@
-// The transformer, one token at a time: GPT-2, Llama or Qwen3, as the configuration's parts say. What it computes is
-// model/src/gpt.rs; names of tensors and of configuration keys are that file's.
+// The transformer, one token at a time: GPT-2, Llama or Qwen3, by the configuration. It computes the same as model/src/gpt.rs,
+// with the same names of tensors and configuration keys.
 
-/** A model that has read nothing: `read` are the ids that its cache holds. `tensor` gives a tensor by its name. */
+/** A model with an empty cache: `read` are the ids in its cache. `tensor` returns a tensor by its name. */
 function newModel(config, tensor) {
   const wte = tensor("wte.weight");
   const parts = {
@@ -26,12 +26,12 @@ function layerOf(tensor) {
   };
 }
 
-/** Forgets what was read after the first `length` tokens. */
+/** Truncates the cache to its first `length` tokens. */
 function truncate({ read }, length) {
   read.length = Math.min(read.length, length);
 }
 
-/** Reads one more token: the residual stream at its place. The cache grows by it. */
+/** Processes one more token and returns its final residual stream. The cache grows by the token. */
 function readToken(model, id) {
   const { config, parts, read } = model;
   const position = read.length;
@@ -46,7 +46,7 @@ function readToken(model, id) {
   return x;
 }
 
-/** The logits of the token after a residual stream. */
+/** The logits of the next token, from a residual stream. */
 const logitsOf = ({ config, parts }, x) => product(parts.head, normalised(x, parts.final, config));
 
 function addTo(sum, part) {
@@ -68,7 +68,7 @@ function normalised(x, { weight, bias }, { norm, norm_epsilon }) {
   return y;
 }
 
-/** RMSNorm, which `y` may share its place with. */
+/** RMSNorm; `y` may be the same array as `x`. */
 function scaleToUnit(x, weight, epsilon, y) {
   let squares = 0;
   for (const value of x) squares += value * value;
@@ -88,7 +88,7 @@ function centre(x, weight, bias, epsilon, y) {
 
 // Rotary positions
 
-/** How fast each pair of a head's values turns; in float32, as the program has it. */
+/** The rotation frequency of each pair of a head's values; in float32, as in the program. */
 function frequenciesOf({ head_size, rope_theta }) {
   const frequency = (i) => f32(1 / f32(f32(rope_theta) ** f32(2 * i / head_size)));
   return Float32Array.from({ length: head_size / 2 }, (_, i) => frequency(i));
@@ -99,7 +99,7 @@ function anglesAt(position, frequencies) {
   return { cos: angles.map(Math.cos), sin: angles.map(Math.sin) };
 }
 
-/** Turns the heads in place: each value of a head's first half with the one in the same place of its second. */
+/** Rotates the heads in place: each value of a head's first half with its counterpart in the second. */
 function turnHeads(heads, { cos, sin }) {
   const half = cos.length;
   for (let head = 0; head < heads.length; head += 2 * half) {
@@ -113,7 +113,7 @@ function turnHeads(heads, { cos, sin }) {
 
 // Attention
 
-/** What a position takes from itself and those before it. */
+/** Causal attention of one position to itself and those before it. */
 function attention(layer, x, turn, position, config) {
   const { n_head, n_kv_head, head_size, norm_epsilon } = config;
   const [queryWidth, keyWidth] = [n_head * head_size, n_kv_head * head_size];
@@ -141,7 +141,7 @@ function normaliseHeads(heads, weight, epsilon) {
   }
 }
 
-/** The cache with a row put at a position; twice as large where it was full. */
+/** The cache with a row written at a position; its size doubles if it was full. */
 function kept(cache, row, position) {
   const at = position * row.length;
   let grown = cache;
@@ -181,13 +181,13 @@ function mlp({ widen, narrow }, x, config) {
 
 const ACTIVATIONS = { gelu: (hidden) => hidden.map(gelu), "exact-gelu": (hidden) => hidden.map(exactGelu), swiglu: gated };
 
-/** GPT-2's GELU in its tanh form, written with a sigmoid. */
+/** GPT-2's GELU in its tanh approximation, written with a sigmoid. */
 const gelu = (x) => x / (1 + Math.exp(-1.595769 * x * (0.044715 * x * x + 1)));
 
-/** GELU by the error function, as nanoGPT has it. */
+/** GELU with the error function, as in nanoGPT. */
 const exactGelu = (x) => x / 2 * (1 + erf(x * Math.SQRT1_2));
 
-/** The error function, by the series whose terms are all of one sign (Abramowitz and Stegun, 7.1.6); from 6 on it is 1 to the last bit. */
+/** The error function, by the series with terms of one sign (Abramowitz and Stegun, 7.1.6); from 6 on it is 1 to the last bit. */
 function erf(x) {
   if (Math.abs(x) > 6) return Math.sign(x);
   let [term, sum] = [x, x];
@@ -198,7 +198,7 @@ function erf(x) {
   return 2 / Math.sqrt(Math.PI) * Math.exp(-x * x) * sum;
 }
 
-/** SwiGLU: the first half, through SiLU, opens and closes the second. */
+/** SwiGLU: the first half, through SiLU, gates the second. */
 function gated(both) {
   const half = both.length / 2;
   const y = new Float32Array(half);

@@ -1,6 +1,7 @@
-// The paper: the text as it is written, token by token, and what was likeliest at the place that is looked at.
+// The paper: the text, token by token, and the most probable tokens at the selected position.
 
-/** The text: what it began with, its tokens, why it ended, and the place that is looked at (null: what comes next). */
+/** The text: its prompt, its tokens, why it ended, the selected position (null: after the end), and the most probable next
+ * tokens. */
 const paper = { prompt: "", tokens: [], ended: null, place: null, next: null };
 
 function clearPaper(prompt) {
@@ -8,7 +9,7 @@ function clearPaper(prompt) {
   byId("text").replaceChildren(element("span", { class: "given", text: prompt }));
 }
 
-/** Takes away all tokens from a place on. */
+/** Removes all tokens from a position on. */
 function cutPaper(place) {
   paper.tokens.length = Math.min(paper.tokens.length, place);
   Object.assign(paper, { ended: null, place: null, next: null });
@@ -22,29 +23,29 @@ function addToken(token) {
   byId("text").append(element("span", { class: token.end ? "token end" : "token", text: token.end ? "end" : token.text, "data-id": token.id }));
 }
 
-/** Half a character that nothing follows but perhaps the text's end: it is shown, and no token's own. */
+/** Appends an incomplete character at the end of the text: it is shown, but belongs to no token. */
 function addRest(rest) {
   const place = paper.tokens.findLastIndex(({ end }) => !end);
   if (rest !== "" && place >= 0) byId("text").children[place + 1].append(rest);
 }
 
-/** Takes it away again where the text goes on: what comes next may be its other half. */
+/** Removes it again before the text continues: the next token may complete it. */
 function dropRest() {
   const last = paper.tokens.at(-1);
   if (last) byId("text").lastElementChild.textContent = last.text;
 }
 
-/** Looks at a place of the text: null is what comes next. */
+/** Selects a position of the text; null is after the end. */
 function lookAt(place) {
   paper.place = place;
   [...byId("text").children].forEach((span, at) => span.classList.toggle("looked-at", place !== null && at === place + 1));
   showTop();
 }
 
-/** The place at which somebody pressed, or null. */
+/** The position of a pressed token, or null. */
 const placeOf = (span) => (span?.classList.contains("token") ? [...span.parentElement.children].indexOf(span) - 1 : null);
 
-/** What was likeliest at the place, or is next; a press on a row takes that token instead. */
+/** Shows the most probable tokens at the selected position; a press on a row takes that token instead. */
 function showTop() {
   const token = paper.place === null ? null : paper.tokens[paper.place];
   const top = token ? token.top : paper.next;

@@ -1,12 +1,12 @@
-// Products of a vector with the model's matrices, where nearly all the time goes. In 8 bits they have the program's own numbers
-// (kernels/src/packed/int8.rs): GROUP weights of an output share a scale, as many inputs are rounded to 16 bits, what they give
-// is added up in whole numbers, and only the groups are added in float32. In the other types the sums are kept in float64, which
-// is nearer to the exact result than any order of float32 sums.
+// Matrix-vector products, which take nearly all the time. In 8 bits they use the program's arithmetic
+// (kernels/src/packed/int8.rs): GROUP weights of an output share a scale, as many inputs are rounded to 16 bits, their products
+// are summed in integers, and the sums of groups are added in float32. The other types sum in float64, which is closer to the
+// exact result than any order of float32 sums.
 
 /** Weights of an output that share a scale. */
 const GROUP = 32;
 
-/** Outputs that are computed together, so that an input is read once for all of them; a matrix in 8 bits is filled up to that. */
+/** Outputs computed together, so that an input is read once for all of them; 8-bit matrices are padded to a multiple of it. */
 const TOGETHER = 4;
 
 const upTo = (multiple, n) => Math.ceil(n / multiple) * multiple;
@@ -22,7 +22,7 @@ function readMatrix(buffer, at, type, [outputs, inputs]) {
   return { ...matrix, room, groups, weights, scales };
 }
 
-/** The weights of one output: of an embedding the vector of an id. */
+/** The weights of one output; in an embedding, the vector of an id. */
 function outputOf({ inputs, values, weights, scales, groups }, output) {
   if (values) return values.subarray(output * inputs, (output + 1) * inputs);
   const vector = new Float32Array(inputs);
@@ -32,7 +32,7 @@ function outputOf({ inputs, values, weights, scales, groups }, output) {
   return vector;
 }
 
-/** `W x` with `matrix`, as a new vector. Its last places are empty where `room` is more than `outputs`. */
+/** `W x` as a new vector of `outputs` values; padding up to `room` is cut off. */
 function product(matrix, x) {
   const y = new Float32Array(matrix.room);
   if (matrix.values) productOfFloats(matrix, new Float64Array(x), y);
@@ -40,7 +40,7 @@ function product(matrix, x) {
   return matrix.room === matrix.outputs ? y : y.subarray(0, matrix.outputs);
 }
 
-/** Four sums side by side: one alone would have each addition wait for the one before. */
+/** Four independent sums: with a single one, each addition would wait for the one before. */
 function productOfFloats({ values, outputs, inputs }, x, y) {
   const whole = inputs - inputs % 4;
   for (let output = 0, at = 0; output < outputs; output++) {
@@ -56,7 +56,7 @@ function productOfFloats({ values, outputs, inputs }, x, y) {
   }
 }
 
-/** A vector in whole numbers from -32,767 to 32,767, with a scale for each group. */
+/** Quantizes a vector to integers from -32,767 to 32,767, with a scale per group. */
 function roundedInputs(x, groups) {
   const values = new Int32Array(groups * GROUP);
   const scales = new Float32Array(groups);
@@ -72,7 +72,7 @@ function roundedInputs(x, groups) {
   return { values, scales };
 }
 
-/** A group's sum stays below 2^27, so whole numbers of 32 bits hold it. */
+/** A group's sum stays below 2^27, so it fits in a 32-bit integer. */
 function productOfBytes({ weights, scales, groups, room }, { values: x, scales: xScales }, y) {
   const inputs = groups * GROUP;
   const [second, third, fourth] = [inputs, 2 * inputs, 3 * inputs];

@@ -1,15 +1,15 @@
-// From text to token ids and back, by what a `tokenizer.json` says: characters, bytes, and byte-level byte pair encoding as GPT-2
-// has it. Names of special tokens in a text are these tokens, as in ember-generate. What else a tokenizer.json can hold is
-// refused when the page is made (share.rs).
+// Tokenizers read from a `tokenizer.json`: characters, bytes, and GPT-2's byte-level byte pair encoding. Names of special tokens
+// in a text are parsed as these tokens, as in ember-generate. Everything else in a tokenizer.json is refused when the page is made
+// (share.rs).
 
-/** GPT-2's words, within which bytes are merged. White space is Unicode's, which `\s` is not quite. */
+/** GPT-2's pre-tokenizer: bytes are merged only within these words. Uses Unicode's white space, from which `\s` differs. */
 const WORDS = /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
 
 const END_OF_TEXT = "<|endoftext|>";
 
 const utf8 = new TextEncoder();
 
-/** The characters that bytes are written with: printable Latin-1 is itself, the other 68 bytes are those from U+0100 on. */
+/** The characters that represent bytes: printable Latin-1 represents itself, the other 68 bytes map to U+0100 on. */
 const BYTE_CHARACTERS = (() => {
   let next = 0x100;
   const isItself = (byte) => (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
@@ -19,7 +19,7 @@ const BYTE_OF = new Map(BYTE_CHARACTERS.map((character, byte) => [character, byt
 
 const written = (text) => Array.from(utf8.encode(text), (byte) => BYTE_CHARACTERS[byte]);
 
-/** A tokenizer; `before` are the ids that stand before every text, `opening` is what a text of its own begins with, or null. */
+/** A tokenizer; `before` are the ids put before every text, `opening` is the id that starts a new text, or null. */
 function newTokenizer({ json, before, opening }) {
   const { model, pre_tokenizer: split, added_tokens: added } = json;
   const vocabulary = new Map(Object.entries(model.vocab));
@@ -32,13 +32,13 @@ function newTokenizer({ json, before, opening }) {
   return { before, opening, special, encode, tokens };
 }
 
-/** The bytes of a token as it is written; one with a character that is no byte's stands for itself. */
+/** The bytes of a token in byte characters; a token with any other character is its UTF-8. */
 function bytesOfWritten(token) {
   const bytes = Array.from(token, (character) => BYTE_OF.get(character));
   return bytes.includes(undefined) ? utf8.encode(token) : Uint8Array.from(bytes);
 }
 
-/** The ids that the model is given for a prompt; an empty one begins a text of its own. */
+/** The ids of a prompt; an empty one starts a new text. */
 function promptIds(tokenizer, text) {
   const { before, opening, special } = tokenizer;
   const isBegun = before.length === 1 && before[0] === special.get(END_OF_TEXT) && text.startsWith(END_OF_TEXT); // no second one
@@ -53,7 +53,7 @@ function textIds({ special, encode }, text) {
   return partsOf(text, special).flatMap((part) => (special.has(part) ? [special.get(part)] : encode(part)));
 }
 
-/** A text cut at the names of special tokens; where one name begins another, the longer one counts. */
+/** Splits a text at the names of special tokens; if one name is a prefix of another, the longer one wins. */
 function partsOf(text, special) {
   const longestFirst = [...special.keys()].filter((name) => name !== "").sort((a, b) => b.length - a.length);
   if (longestFirst.length === 0) return [text];
@@ -69,10 +69,8 @@ function characters(text, vocabulary) {
   });
 }
 
-/**
- * An encoder of bytes that are merged within words, or of bytes alone where there is nothing to merge. A byte without a token is
- * dropped, and its neighbours are merged as if it had never been there.
- */
+/** A byte pair encoder within words; without merges it encodes single bytes. A byte without a token is dropped, and its
+ * neighbours are merged as if adjacent. */
 function bytePairs({ merges, ignore_merges: wholeWords }, vocabulary, splits) {
   const pair = (merge) => (Array.isArray(merge) ? merge : merge.split(" "));
   const ranks = new Map(merges.map((merge, rank) => [pair(merge).join(" "), rank]));
@@ -90,7 +88,7 @@ function bytePairs({ merges, ignore_merges: wholeWords }, vocabulary, splits) {
   return (text) => (splits ? text.match(WORDS) ?? [] : [text]).flatMap(remembered);
 }
 
-/** Merges the pair that was learnt first, wherever it stands first, until none is left that was learnt. */
+/** Merges the leftmost pair of lowest rank, until no known pair is left. */
 function merged(letters, ranks) {
   const pieces = [...letters];
   for (;;) {
@@ -104,7 +102,7 @@ function merged(letters, ranks) {
   }
 }
 
-/** Makes text of tokens one after another: a character may be spread over several, and comes with the last of them. */
+/** A decoder for consecutive tokens: a character spread over several tokens is returned with the last of them. */
 function joiner({ tokens }) {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   return {
@@ -113,5 +111,5 @@ function joiner({ tokens }) {
   };
 }
 
-/** A token by itself, as far as it is text. */
+/** A single token as text. */
 const tokenText = ({ tokens }, id) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(tokens.get(id) ?? utf8.encode("\ufffd"));

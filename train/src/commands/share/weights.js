@@ -1,6 +1,6 @@
-// The weights as the page holds them: one run of bytes, written in base64, and a table that says where in it each tensor lies.
+// The page's weights: one byte string in base64, and a table with each tensor's offset.
 
-/** The bytes that base64 stands for; in pieces, so that no string as long as all of them is made on the way. */
+/** Decodes base64 in pieces, so that no intermediate string of the full length is made. */
 function bytesOf(base64) {
   const PIECE = 1 << 20; // a multiple of four characters, which are three bytes
   const text = base64.trim();
@@ -13,7 +13,7 @@ function bytesOf(base64) {
   return bytes;
 }
 
-/** A function that gives a tensor by its name: a matrix, a vector as an array, null where the model has none. */
+/** Returns a function from a name to its tensor: a matrix, a vector as an array, or null if the model has none. */
 function tensorsOf(table, buffer) {
   const entries = new Map(table.map((entry) => [entry.name, entry]));
   return (name) => {

@@ -1,6 +1,6 @@
-// Numbers as one remembers them.
+// Numbers rounded for people.
 
-/** A count with as many digits as one remembers: 10.6 million. */
+/** A count with three digits: 10.6 million. */
 function roughly(n) {
   const [size, word] = [[1e9, " billion"], [1e6, " million"], [1e3, " thousand"]].find(([least]) => n >= least) ?? [1, ""];
   return `${Number((n / size).toPrecision(3))}${word}`;

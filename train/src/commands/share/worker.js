@@ -1,6 +1,6 @@
-// The worker, which has the model: it takes one thing to do after another, and leaves off what it does when the next comes.
+// The worker, which holds the model: it runs one task at a time, and stops the current one when the next arrives.
 
-/** In the worker: `{ask: "open" | "write" | "look" | "stop", number}`; what is told carries the number of what asked for it. */
+/** In the worker: takes messages `{ask: "open" | "write" | "look" | "stop", number}`; replies carry the number of their request. */
 function startWorker() {
   let [writer, newest, queue] = [null, 0, Promise.resolve()];
   const acts = {
@@ -17,7 +17,7 @@ function startWorker() {
   });
 }
 
-/** In the page: a function that asks the worker for something, and hands what it tells to `hear` until something else is asked. */
+/** In the page: returns a function that sends a request to the worker, and passes its replies to `hear` until the next request. */
 function newWorker(script) {
   const worker = new Worker(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
   let [number, heard] = [0, () => {}];

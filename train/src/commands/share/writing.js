@@ -1,16 +1,14 @@
-// Writing: the ids of a text go through the model, and one token after another is chosen and told. Runs in the worker, and gives
-// way between tokens, so that a page can ask it to stop.
+// Generation: runs a text's ids through the model, then chooses and reports one token after another. Runs in the worker, and
+// yields between tokens, so that the page can stop it.
 
-/** Tokens that are told at each place. */
+/** Most probable tokens reported at each position. */
 const TOLD = 10;
 
-/** Milliseconds after which the worker listens for what it was sent. */
+/** Milliseconds between checks for new messages. */
 const LISTEN = 30;
 
-/**
- * The logits after `ids`; null when `pause`, which is waited for between tokens, says to stop. What the cache has of the window stays,
- * so that going on, or another text that begins alike, reads only what is new. Throws where a logit is no finite number.
- */
+/** The logits after `ids`; null if `pause`, awaited between tokens, says to stop. The cache keeps the window's common prefix, so
+ * that continuing, or another text with the same beginning, processes only new tokens. Throws if a logit is not finite. */
 async function logitsAfter(model, ids, settings, pause) {
   const window = windowOf(ids, model.config.context_length, settings);
   truncate(model, commonLength(model.read, window.slice(0, -1)));
@@ -24,10 +22,8 @@ async function logitsAfter(model, ids, settings, pause) {
   return logits;
 }
 
-/**
- * What the model looks back on. Past the context it slides by a token, as in ember-generate: each then has another place, and all of
- * it is read again. By half a context at once is another text, in a fraction of the time.
- */
+/** The context window. Past the context length it slides by a token, as in ember-generate: all positions change, and the whole
+ * window is processed again. Sliding by half a context gives a different text in a fraction of the time. */
 function windowOf(ids, context, { byHalves = false }) {
   const [beyond, stride] = [Math.max(0, ids.length - context), byHalves ? Math.ceil(context / 2) : 1];
   return ids.slice(Math.ceil(beyond / stride) * stride);
@@ -39,13 +35,11 @@ function commonLength(a, b) {
   return length;
 }
 
-/**
- * Goes on after `prompt` and the ids `written` after it, by `count` tokens at most, and tells each: `{id, text, end, p, top, slides}`,
- * in which `p` is its probability to the model, `top` what was likeliest, and `slides` whether the text is now longer than what the
- * model can look back on. The first may be `taken`: picked by the reader, and not by the model. A draw is named by its place after
- * the prompt, so that a text that is gone on with is the one that would have been written at once. Resolves to why it ended, and to
- * what is left of a character that never became whole.
- */
+/** Continues `prompt` and the ids `written` after it by at most `count` tokens, and reports each: `{id, text, end, p, top,
+ * slides}`, where `p` is its probability under the model, `top` the most probable tokens, and `slides` whether the text is now
+ * longer than the context. The first token may be `taken`: picked by the reader. A draw depends on its position after the
+ * prompt, so that a continued text equals one generated in one go. Resolves to the reason for the end, and the rest of an
+ * incomplete character. */
 async function write({ model, tokenizer, endTokens }, { prompt, written, taken = null, settings, count }, tell, pause) {
   const ids = [...promptIds(tokenizer, prompt), ...written];
   const join = joiner(tokenizer);
@@ -65,12 +59,12 @@ async function write({ model, tokenizer, endTokens }, { prompt, written, taken =
   return ended("length");
 }
 
-/** The best of what is left, or a draw. */
+/** The best remaining token, or a draw. */
 function chosen(left, { temperature, seed }, step) {
   return temperature === 0 ? placeOfLargest(left) : drawn(softmax(left), uniform(seed, step));
 }
 
-/** What is likeliest to come after a text; null when it was stopped. */
+/** The most probable next tokens after a text; null if stopped. */
 async function lookAhead({ model, tokenizer }, { prompt, written, settings }, pause) {
   const logits = await logitsAfter(model, [...promptIds(tokenizer, prompt), ...written], settings, pause);
   return logits && named(tokenizer, likeliest(logits, chooseFrom(logits, settings), TOLD));
@@ -78,7 +72,7 @@ async function lookAhead({ model, tokenizer }, { prompt, written, settings }, pa
 
 const named = (tokenizer, top) => top.map((one) => ({ ...one, text: tokenText(tokenizer, one.id) }));
 
-/** Gives way when the last time is a while ago; then says whether to stop. */
+/** A function that yields to the event loop every LISTEN milliseconds, and returns whether to stop. */
 function pauseUntil(isStopped) {
   let last = performance.now();
   return async () => {
@@ -90,7 +84,7 @@ function pauseUntil(isStopped) {
   };
 }
 
-/** What writing needs, made of the page's two parts. */
+/** The model, tokenizer and end tokens, from the page's two parts. */
 function newWriter(head, buffer) {
   return { model: newModel(head.config, tensorsOf(head.tensors, buffer)), tokenizer: newTokenizer(head.tokenizer), endTokens: head.end_tokens };
 }
