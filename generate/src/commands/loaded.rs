@@ -52,7 +52,7 @@ pub(super) struct Loaded {
     pub(super) tokenizer: Option<Tokenizer>,
     /// The kind of device that the model is on, such as `cpu`.
     pub(super) device_kind: String,
-    /// What the device calls itself.
+    /// The name that the device reports.
     pub(super) device_name: String,
     pub(super) on_gpu: bool,
     /// Whether notes are hidden.

@@ -300,7 +300,7 @@ mod tests {
         let end = |prompt: usize, sequence: usize, reason: &str| json!({"event": "end", "prompt_index": prompt, "sequence_index": sequence, "ids": [4, 5, 6], "finish_reason": reason});
         let of = |header: &Header, lines: &[Value]| {
             let heads = lines.iter().map(|line| Ok(serde_json::from_value(line.clone())?));
-            repeats(heads, header).unwrap()
+            recorded_cutoffs(heads, header).unwrap()
         };
         let of_batch = |found: &[Option<Cutoffs>], number: usize| found[number].clone().unwrap();
         // Two parts of one prompt, the second interrupted, a third never begun.

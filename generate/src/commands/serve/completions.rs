@@ -230,7 +230,7 @@ impl AnswerFormat for Completion {
             let finished = results.finished.iter();
             finished.map(|(choice, written)| self.finished(work, *choice, written, &results)).collect()
         } else {
-            (0..self.offsets.len()).map(|choice| self.empty(work, choice, &results)).collect()
+            (0..self.offsets.len()).map(|choice| self.empty_choice(work, choice, &results)).collect()
         };
         let mut answer = self.answer(work, choices, Some(usage(&results.timings)));
         if !results.beams.is_empty() {
@@ -318,7 +318,7 @@ impl Completion {
     }
 
     /// A choice of a request that generates nothing: its prompt with `echo`.
-    fn empty(&mut self, work: &Work, choice: usize, results: &Results) -> Value {
+    fn empty_choice(&mut self, work: &Work, choice: usize, results: &Results) -> Value {
         let prompt = work.parsed.prompt_of(choice);
         let text = self.echoed(prompt);
         let tokens = results.scored[prompt].iter().collect();

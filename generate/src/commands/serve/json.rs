@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn the_room_of_an_answer_is_kept_until_it_is_read() {
         let (room, value) = (Arc::new(()), json!("a".repeat(3 * PIECE)));
-        let response = Json(value.clone()).with(Arc::clone(&room));
+        let response = Json(value.clone()).holding(Arc::clone(&room));
         assert_eq!(response.headers()[CONTENT_LENGTH], value.to_string().len().to_string());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let told = runtime.block_on(async {
