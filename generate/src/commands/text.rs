@@ -308,9 +308,8 @@ impl Writer<'_> {
     fn write_and_show(&mut self, batch: &Batch, trace: Option<&mut TraceWriter>) -> Result<Outcome> {
         let mut out = TrackedWriter { out: terminal::stdout(), has_written: false };
         let prompt = batch.prompts[0];
-        let streams = self.format == OutputFormat::Text
-            && self.num_sequences() == 1
-            && self.session.loaded.tokenizer.is_some();
+        let streams =
+            self.format == OutputFormat::Text && self.num_sequences() == 1 && self.session.loaded.tokenizer.is_some();
         if streams && self.args.prompt.is_some() && self.notes.are_shown() && io::stdout().is_terminal() {
             write!(out, "{}", prompt.text.as_deref().unwrap_or_default())?;
         }

@@ -45,13 +45,8 @@ pub(super) fn tojson(value: &Value, args: Rest<Value>) -> Result<Value, Error> {
     };
     let item_separator = separator(0, if indent.is_some() { "," } else { ", " })?;
     let key_separator = separator(1, ": ")?;
-    let json = Json {
-        is_ascii: ensure_ascii.is_true(),
-        indent,
-        item_separator,
-        key_separator,
-        sorts: sort_keys.is_true(),
-    };
+    let json =
+        Json { is_ascii: ensure_ascii.is_true(), indent, item_separator, key_separator, sorts: sort_keys.is_true() };
     let mut text = String::new();
     json.write(&mut text, value, 0)?;
     Ok(Value::from_safe_string(text))
