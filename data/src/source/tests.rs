@@ -430,7 +430,7 @@ proptest! {
             let whole = format!("{first}{border}rest");
             let mut documents = vec![String::new()];
             let cannot_read = |_, _| unreachable!("nothing fails");
-            kinds::text::pieces(&mut Trickle(whole.as_bytes(), step), &cannot_read, &mut |event| {
+            kinds::text::stream_documents(&mut Trickle(whole.as_bytes(), step), &cannot_read, &mut |event| {
                 match event {
                     Event::Title(_) | Event::Dated(_) => {}
                     Event::Text(text) => documents.last_mut().unwrap().push_str(text),

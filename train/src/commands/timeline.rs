@@ -6,7 +6,7 @@ use ember_cli::terminal::printable;
 use ember_host::{files::name_of, output::is_standard_output};
 
 use crate::prelude::*;
-use ember_study::timeline::{self, Moment, Shown, page};
+use ember_study::timeline::{self, LossKind, Moment, page};
 
 /// Arguments of `timeline`.
 #[derive(Args, Debug)]
@@ -70,7 +70,7 @@ fn shown(lines: &BTreeMap<usize, Vec<Moment>>, is_terminal: bool) -> String {
         let prompt = line.first().map_or("", |moment| moment.sample.prompt.as_str());
         let named = if prompt.is_empty() { "a text of its own".to_owned() } else { format!("{prompt:?}") };
         text += &format!("prompt {number}: {named}\n");
-        let loss = Shown::of(line);
+        let loss = LossKind::of(line);
         for moment in line {
             text += &format!("\n{}\n", heading(moment, loss));
             let (same, new) = moment.parts();
@@ -91,7 +91,7 @@ fn shown(lines: &BTreeMap<usize, Vec<Moment>>, is_terminal: bool) -> String {
 }
 
 /// The step, the loss, and how much of the text is unchanged.
-fn heading(moment: &Moment, shown: Shown) -> String {
+fn heading(moment: &Moment, shown: LossKind) -> String {
     let mut heading = format!("step {}", grouped(moment.sample.step));
     if let Some(loss) = shown.loss(moment) {
         heading += &format!("  {} {loss:.4}", shown.name());
