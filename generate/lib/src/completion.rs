@@ -1,11 +1,10 @@
-//! What comes out of decoding: chosen tokens, finished texts, why each ended, and what its strategy
-//! found out.
+//! The output of decoding: chosen tokens, completions, finish reasons and the strategy's findings.
 
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// A token that was chosen, and what the model itself thought of it.
+/// A chosen token and its probability under the model itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChosenToken {
     /// Its id.
@@ -13,12 +12,11 @@ pub struct ChosenToken {
     /// Its natural log-probability under the unmodified model: before temperature and every other
     /// knob.
     pub logprob: f32,
-    /// The most probable tokens of this step and their log-probabilities, best first; as many as
-    /// `logprobs` asks for.
+    /// The `logprobs` most probable tokens of this step with their log-probabilities, best first.
     pub top: Vec<(u32, f32)>,
 }
 
-/// What one prompt was continued with.
+/// A continuation of one prompt.
 #[derive(Clone, Debug)]
 pub struct Completion {
     /// The new tokens' ids, an end token included.
@@ -27,15 +25,15 @@ pub struct Completion {
     pub tokens: Vec<ChosenToken>,
     /// Why it ended.
     pub finish_reason: FinishReason,
-    /// Sum of the chosen tokens' log-probabilities under the unmodified model, in nats; where texts
-    /// are ranked, by beams or an exact search, what they are ranked by.
+    /// Sum of the chosen tokens' log-probabilities under the unmodified model, in nats. Beam search
+    /// and exact search store the score that they rank by.
     pub score: f64,
-    /// From the start of the prefill to this row's last token.
+    /// Seconds from the start of the prefill to this row's last token.
     pub seconds: f64,
-    /// Whether a window slid while it was written, its own or that of a text beside it: from there
-    /// on each token cost a pass over `context_length` tokens.
+    /// Whether the window of this text or of one beside it slid: from there on each token cost a
+    /// pass over `context_length` tokens.
     pub slid: bool,
-    /// What its strategy found out beside the text.
+    /// What the strategy reports besides the text.
     pub finding: Option<Finding>,
 }
 
@@ -53,7 +51,7 @@ impl Completion {
         }
     }
 
-    /// New tokens a second, prefill included.
+    /// New tokens per second, prefill included.
     pub fn tokens_per_s(&self) -> f64 {
         self.ids.len() as f64 / self.seconds.max(1e-9)
     }
@@ -67,11 +65,11 @@ pub enum FinishReason {
     Eos,
     /// `max_new_tokens`, or the context's end where the window may not slide.
     Length,
-    /// A stop string appeared, or a grammar has nothing to add.
+    /// A stop string appeared, or the grammar is complete.
     Stop,
-    /// The time limit.
+    /// The time limit was reached.
     Time,
-    /// The user asked to end.
+    /// The user interrupted.
     Interrupted,
 }
 
@@ -88,7 +86,7 @@ impl FinishReason {
     }
 }
 
-/// What a strategy found out beside the text.
+/// What a strategy reports besides the text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
@@ -96,12 +94,12 @@ pub enum Finding {
     Exact {
         /// Whether no other continuation is more probable.
         proven: bool,
-        /// Prefixes looked at.
+        /// Prefixes expanded.
         nodes: usize,
-        /// No continuation that was not looked at has a log-probability above this, in nats; none
-        /// where all were.
+        /// Upper bound on the log-probability of every unexplored continuation, in nats; none if
+        /// all were explored.
         bound: Option<f64>,
-        /// Time or interruption, where one of them ended the search.
+        /// The time limit or interruption, if one of them ended the search.
         #[serde(skip_serializing_if = "Option::is_none")]
         cut_short: Option<FinishReason>,
     },
@@ -109,19 +107,19 @@ pub enum Finding {
     Draft(Acceptance),
 }
 
-/// How the guesses of speculative decoding fared.
+/// Acceptance counts of speculative decoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Acceptance {
-    /// Tokens guessed.
+    /// Tokens proposed.
     pub proposed: usize,
-    /// Those of them that are in the text.
+    /// Proposed tokens that were accepted.
     pub accepted: usize,
-    /// Passes through the model; without guesses it takes one for each token.
+    /// Passes through the model; plain decoding takes one per token.
     pub passes: usize,
 }
 
 impl Acceptance {
-    /// The share of the guesses that was accepted, 0 when there was none.
+    /// Accepted share of the proposed tokens; 0 if none were proposed.
     pub fn rate(&self) -> f64 {
         self.accepted as f64 / self.proposed.max(1) as f64
     }

@@ -1,13 +1,13 @@
-//! What can go wrong between a model and the tokens that are chosen or measured by it.
+//! Errors of decoding and scoring.
 
 use std::fmt;
 
 use crate::config::KnobError;
 
-/// What a fallible step of decoding or scoring gives.
+/// The result of a fallible step of decoding or scoring.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The error of something that lies below this library.
+/// An error from a lower layer.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a model cannot continue or measure some tokens.
@@ -21,7 +21,7 @@ pub enum Error {
     /// A prompt without a token.
     #[error("the prompt holds no token; a model continues at least one, for example its end-of-text token")]
     EmptyPrompt,
-    /// Knobs that no text can be written by.
+    /// Knob values with which no text can be generated.
     #[error(transparent)]
     Knob(#[from] KnobError),
     /// A token id that the model has no embedding for.
@@ -32,33 +32,32 @@ pub enum Error {
         "the context holds {context_length} tokens and {overrun}; shorten the prompt or the text, or let the window slide"
     )]
     ContextFull { context_length: usize, overrun: Overrun },
-    /// The model gives no numbers to choose by.
+    /// The model's logits are not finite.
     #[error(
         "the model's logits are not finite numbers: its weights are damaged, or its training diverged; use another checkpoint"
     )]
     NotFinite,
-    /// The knobs have taken a logit out of float32's range: nothing can be compared with it.
+    /// The knobs have taken a logit out of float32's range.
     #[error("the knobs take a token's score beyond what float32 holds ({}); give them milder values", processors.join(", "))]
     BeyondFloat32 { processors: Vec<&'static str> },
-    /// The processors leave no token to choose after so many new ones.
+    /// The processors leave no token to choose after this many new ones.
     #[error("no token is left to choose after {tokens} new ones: {}", blame(processors))]
     NothingLeft { tokens: usize, processors: Vec<&'static str> },
     /// A grammar leaves no token to choose.
     #[error(transparent)]
     DeadEnd(#[from] DeadEnd),
-    /// A knob under which a text may become more probable as it grows, which an exact search cannot
-    /// bear.
+    /// A knob that may make a text more probable as it grows, so that exact search has no bound.
     #[error(
         "{knob} {value} may make a text more probable as it grows, which leaves an exact search without a bound; make it {range}"
     )]
     Unbounded { knob: &'static str, value: f32, range: &'static str },
-    /// A processor that lifts log-probabilities, which an exact search cannot bear.
+    /// A processor raises a log-probability above 0, so that exact search has no bound.
     #[error("one of {} makes a token more than certain, which leaves an exact search without a bound; drop it", processors.join(", "))]
     MoreThanCertain { processors: Vec<&'static str> },
-    /// An exact search that was to look at no more before it had an answer.
+    /// An exact search reached its node limit without an answer.
     #[error("no complete text among {nodes} prefixes: {} left no token to go on with; look at more or ask for less", processors.join(", "))]
     NoCompleteText { nodes: usize, processors: Vec<&'static str> },
-    /// A draft model that knows other tokens.
+    /// The draft model has a different vocabulary.
     #[error(
         "the draft model has a vocabulary of {draft_vocab_size}, and this one's is {vocab_size}; the two must share a tokenizer"
     )]
@@ -66,13 +65,13 @@ pub enum Error {
     /// The draft model fails.
     #[error("the draft model")]
     Draft(#[source] Box<Error>),
-    /// Ids that make no rows.
+    /// Ids that do not form rows.
     #[error("{inputs} inputs and {targets} targets are not rows of {time} tokens")]
     NotRows { inputs: usize, targets: usize, time: usize },
     /// Rows longer than what the model can attend to.
     #[error("rows of {time} tokens exceed the context of {context_length}")]
     LongRows { time: usize, context_length: usize },
-    /// A stretch that scores none or all of its tokens.
+    /// A stretch that would score none or all of its tokens.
     #[error("{scored} tokens of a stretch of {length} cannot be scored")]
     Stretch { scored: usize, length: usize },
     /// A step between windows that leaves tokens out, or none.
@@ -81,7 +80,7 @@ pub enum Error {
     /// A text of one token or none.
     #[error("{} leaves nothing to score: each token is scored after those before it; give more text", if *tokens == 0 { "no token" } else { "1 token" })]
     NothingToScore { tokens: usize },
-    /// Whoever asked for it does not want it any more.
+    /// The caller cancelled the request.
     #[error("the request was cancelled")]
     Cancelled,
     /// The device fails.
@@ -93,13 +92,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// The device fails, as it says itself.
+    /// A device failure with the device's own message.
     pub(crate) fn device(error: impl fmt::Debug) -> Self {
         Self::Device(format!("{error:?}"))
     }
 }
 
-/// What a grammar leaves where no token is left.
+/// A grammar and the knobs leave no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no token is left{after}: {why}")]
 pub struct DeadEnd {
@@ -114,7 +113,7 @@ pub struct DeadEnd {
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum WhyDeadEnd {
-    /// Knobs remove all that the grammar allows: some of these.
+    /// Some of these knobs remove every token that the grammar allows.
     #[error("the {allowed} that {grammar} allows are all removed by other knobs ({}); loosen them", knobs.join(", "))]
     Knobs { grammar: String, allowed: usize, knobs: Vec<&'static str> },
     /// The parser gave up.
@@ -125,7 +124,7 @@ pub enum WhyDeadEnd {
         "{grammar} asks for {characters} next, and no token of this tokenizer begins so; ask for something that this model can write"
     )]
     Tokenizer { grammar: String, characters: String },
-    /// The grammar allows nothing, or what stands for no characters.
+    /// The grammar allows no token, or only tokens that stand for no characters.
     #[error("{grammar} allows nothing here that this model can write; ask for something else")]
     NoText { grammar: String },
 }
@@ -134,18 +133,18 @@ pub enum WhyDeadEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Overrun {
-    /// A prompt of so many tokens.
+    /// A prompt of this many tokens.
     #[error("the prompt has {0}")]
     Prompt(usize),
-    /// Prompt and text, after so many new tokens.
+    /// Prompt and text, after this many new tokens.
     #[error("prompt and text reached it after {0} new")]
     Text(usize),
-    /// Prompt and text, if the text becomes as long as it may: so many tokens.
+    /// Prompt and text at the maximum length: this many tokens.
     #[error("prompt and text may need {0}")]
     Longest(usize),
 }
 
-/// What to say of processors that leave nothing to choose.
+/// Names the processors that leave nothing to choose.
 fn blame(processors: &[&str]) -> String {
     match processors {
         [] => "the model itself gives none a chance".to_owned(),

@@ -1,7 +1,7 @@
-//! Text in, text out: a model and its tokenizer, the knobs, and what ends a text.
+//! Text in, text out: a model, its tokenizer and the configuration.
 //!
-//! Strategies write token ids. Here they become text that is final the moment it is told, and a
-//! text ends before its first stop string and where its grammar has nothing to add.
+//! Strategies produce token ids. This module decodes them into text that is final as soon as it is
+//! emitted. A text ends before its first stop string, or where its grammar is complete.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -28,62 +28,62 @@ pub struct Generator<'a> {
     stops: StopStrings,
 }
 
-/// Prompts that are continued together.
+/// Prompts to continue together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prompts<'a> {
-    /// The ids of each, at least one.
+    /// The token ids of each prompt, at least one.
     pub ids: &'a [&'a [u32]],
-    /// Names the draws, one for each prompt, as in [`Plan`].
+    /// Number of each prompt's first sequence, which keys its random draws; see [`Plan`].
     pub first_sequences: &'a [u64],
-    /// How many sequences to write of each, in place of the configuration's number.
+    /// Sequences to generate per prompt, overriding the configuration.
     pub sequences: Option<usize>,
-    /// What says that time is over, one for each prompt, as in [`Plan`].
+    /// How each prompt's time limit is measured; see [`Plan`].
     pub clocks: &'a [Clock],
-    /// How many candidates of each step to give account of; 0 is none.
+    /// How many candidates of each step to trace; 0 turns tracing off.
     pub traced_candidates: usize,
 }
 
 /// A finished text.
 #[derive(Clone, Debug)]
 pub struct Written {
-    /// Which of the prompts it continues.
+    /// Index of the prompt that it continues.
     pub prompt: usize,
-    /// Which of the prompt's texts it is; where texts are ranked, 0 is the best.
+    /// Index among the prompt's texts; where texts are ranked, 0 is the best.
     pub number: usize,
-    /// What was written, without the prompt and without a stop string. Without a tokenizer each
+    /// The generated text, without the prompt and without a stop string. Without a tokenizer each
     /// token is U+FFFD.
     pub text: String,
     /// The tokens.
     pub completion: Completion,
-    /// Under a grammar, whether the text follows it to its end: false where a limit cut it off.
+    /// Under a grammar, whether the text is a complete match; false if a limit cut it off.
     pub valid: Option<bool>,
 }
 
-/// A reader who looks on while texts grow; `()` is nobody.
+/// Callbacks that receive texts as they grow; `()` ignores everything.
 pub trait Reader {
-    /// A token with which a row is certain to go on, before its text.
+    /// The next final token of a row; called before its text.
     fn token(&mut self, _row: usize, _token: &ChosenToken) {}
 
-    /// Text with which a row (sequences of the first prompt first) is certain to go on.
+    /// The next final piece of a row's text. Rows are numbered prompt by prompt.
     fn text(&mut self, _row: usize, _text: &str) {}
 
-    /// After each step of a row; its `steps` are those of [`Certain`]. Breaking with a reason ends
-    /// it with what there is.
+    /// Called after each step of a row; `steps` counts as in [`Certain`]. Breaking with a reason
+    /// ends the row with the text so far.
     fn go_on(&mut self, _row: usize, _steps: usize) -> ControlFlow<FinishReason> {
         ControlFlow::Continue(())
     }
 
-    /// How a step came about, before its text; only where a trace is asked for.
+    /// The trace of a step, before its text; only if tracing is on.
     fn traced(&mut self, _step: Traced) {}
 }
 
 impl Reader for () {}
 
 impl<'a> Generator<'a> {
-    /// Writes with these knobs; a model without a tokenizer writes ids alone.
+    /// A generator with these knobs; without a tokenizer it produces ids only.
     ///
     /// # Errors
-    /// When a stop string is empty.
+    /// If a stop string is empty.
     pub fn new(
         model: &'a dyn Continues,
         tokenizer: Option<&'a Tokenizer>,
@@ -93,10 +93,10 @@ impl<'a> Generator<'a> {
         Ok(Self { model, tokenizer, config, constraint: None, processors: Vec::new(), draft: None, stops })
     }
 
-    /// Holds every text to a grammar.
+    /// Constrains every text to a grammar.
     ///
     /// # Errors
-    /// Without a tokenizer, and as [`Constraint::new`].
+    /// If there is no tokenizer, and as [`Constraint::new`].
     pub fn held_to(self, grammar: Grammar) -> Result<Self, GrammarError> {
         let Some(tokenizer) = self.tokenizer else {
             return Err(GrammarError::NoTokenizer { grammar: grammar.source().to_owned() });
@@ -105,20 +105,20 @@ impl<'a> Generator<'a> {
         Ok(self.constrained_by(constraint))
     }
 
-    /// Holds every text to a grammar that was joined with the model's tokens and this
-    /// configuration's end tokens before.
+    /// Constrains every text by a grammar already compiled for the model's tokens and this
+    /// configuration's end tokens.
     pub fn constrained_by(self, constraint: Constraint) -> Self {
         Self { constraint: Some(Arc::new(constraint)), ..self }
     }
 
-    /// Has a processor of the caller's own edit the logits of every step, behind what bans and
-    /// penalises and before what truncates.
+    /// Adds a custom logits processor. It runs after the processors that ban and penalise, and
+    /// before those that truncate.
     pub fn processed_by(mut self, processor: impl LogitsProcessor + 'static) -> Self {
         self.processors.push(Arc::new(processor));
         self
     }
 
-    /// Takes the proposals of speculative decoding from a smaller model with the same tokens.
+    /// Uses a smaller model with the same vocabulary as the draft model of speculative decoding.
     pub fn drafted_by(self, model: &'a Gpt) -> Self {
         Self { draft: Some(model), ..self }
     }
@@ -128,23 +128,23 @@ impl<'a> Generator<'a> {
         &self.config
     }
 
-    /// What holds the texts to a grammar.
+    /// The grammar constraint, if any.
     pub fn constraint(&self) -> Option<&Constraint> {
         self.constraint.as_deref()
     }
 
-    /// Continues the prompts: for each its texts, the best first where they are ranked, and fewer
-    /// where a search finds no more.
+    /// Continues the prompts. Returns each prompt's texts, best first where the strategy ranks
+    /// them; a search may find fewer than asked for.
     ///
     /// # Errors
     /// As [`generate_batch`].
     pub fn write(&self, prompts: &Prompts, reader: &mut dyn Reader) -> Result<Vec<Written>> {
         let each = prompts.sequences.unwrap_or(self.config.num_return_sequences);
         let config = GenerationConfig { num_return_sequences: each, ..self.config.clone() };
-        config.check_usable(self.model.config().vocab_size)?; // before there are as many rows
+        config.check_usable(self.model.config().vocab_size)?; // before allocating that many rows
         let constraint = self.constraint();
-        // Stop strings are looked for here where texts are ranked, which nobody sees before the
-        // search is over; a text written token by token is ended by its stream.
+        // Texts that are ranked are streamed only once final, so the plan searches them for stop
+        // strings. A text written token by token is ended by its `TextStream`.
         let stops = config.strategy.ranks_texts() && self.stops.longest() > 0;
         let (tokenizer, stop_strings) = (self.tokenizer, &self.stops);
         let is_end = |generated: &[u32]| {
@@ -169,11 +169,11 @@ impl<'a> Generator<'a> {
     }
 }
 
-/// Whether the text of the tokens holds a stop string that the last token completes.
+/// Whether the last token completes a stop string in the text of the tokens.
 fn completes_a_stop_string(generated: &[u32], tokenizer: Option<&Tokenizer>, stops: &StopStrings) -> bool {
     let Some((&last, before)) = generated.split_last() else { return false };
     let last = token_bytes(tokenizer, last);
-    // As much of the text before it as a stop string can need, and no more; the last token first.
+    // Collect just enough tokens backwards to cover a stop string that ends in the last token.
     let enough = last.len() + stops.longest();
     let (mut length, mut tokens) = (last.len(), vec![last]);
     for &id in before.iter().rev() {
@@ -188,16 +188,16 @@ fn completes_a_stop_string(generated: &[u32], tokenizer: Option<&Tokenizer>, sto
     stops.find(&String::from_utf8_lossy(&tokens.concat())).is_some()
 }
 
-/// One row's text as it grows.
+/// One row's growing text.
 #[derive(Clone)]
 struct Row {
     stream: TextStream,
     text: String,
-    /// Tokens taken.
+    /// Tokens decoded so far.
     tokens: usize,
 }
 
-/// Makes text of the tokens of all rows.
+/// Decodes the tokens of all rows to text.
 struct Texts<'a> {
     generator: &'a Generator<'a>,
     rows: Vec<Row>,
@@ -205,7 +205,7 @@ struct Texts<'a> {
 }
 
 impl Texts<'_> {
-    /// Takes a row's next token; an end token has no text.
+    /// Decodes a row's next token; an end token has no text.
     fn push(&mut self, row: usize, id: u32) {
         let Row { stream, text, tokens } = &mut self.rows[row];
         *tokens += 1;
@@ -215,14 +215,14 @@ impl Texts<'_> {
         self.reader.text(row, &certain);
     }
 
-    /// The finished texts of all prompts, which have `each` rows.
+    /// The finished texts of all prompts, `each` rows per prompt.
     fn written(mut self, completions: Vec<Vec<Completion>>, each: usize) -> Vec<Written> {
         let mut written = Vec::new();
         for (prompt, completions) in completions.into_iter().enumerate() {
             // A search may return fewer sequences than it was asked for.
             for (number, completion) in completions.into_iter().enumerate() {
                 let (text, is_cut) = self.finish(prompt * each + number, &completion.ids);
-                // What a stop string took away is no part of what is judged.
+                // After a stop string has cut the text, the ids hold more than the text does.
                 let valid = self.generator.constraint().map(|constraint| match is_cut {
                     true => constraint.accepts(&text),
                     false => constraint.is_accepting(&completion.ids),
@@ -233,7 +233,7 @@ impl Texts<'_> {
         written
     }
 
-    /// The whole text of a row, once nothing follows its ids, and whether a stop string has cut it.
+    /// Decodes a row's remaining ids. Returns its whole text and whether a stop string cut it.
     fn finish(&mut self, row: usize, ids: &[u32]) -> (String, bool) {
         for &id in ids.iter().skip(self.rows[row].tokens) {
             self.push(row, id);

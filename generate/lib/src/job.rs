@@ -1,4 +1,4 @@
-//! What every strategy is given.
+//! The input common to all strategies.
 
 use std::time::Instant;
 
@@ -6,35 +6,35 @@ use crate::config::Overflow;
 use crate::error::{Error, Overrun, Result};
 use crate::{completion::FinishReason, plan::Plan, processors::Chain};
 
-/// What is to be done.
+/// A group of prompts to continue, as handed to a strategy.
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'a> {
-    /// The knobs, and what ends a text.
+    /// The knobs, and the conditions that end a text.
     pub(crate) plan: &'a Plan<'a>,
-    /// What works on the logits.
+    /// The logits processors.
     pub(crate) chain: &'a Chain,
-    /// The place in the batch of the prompt that the first row is.
+    /// Index in the whole batch of the prompt in row 0.
     pub(crate) first_prompt: usize,
-    /// From when `max_time_s` and the completions' seconds count.
+    /// Start time for `max_time_s` and the completions' seconds.
     pub(crate) started: Instant,
 }
 
 impl Job<'_> {
-    /// The number by which the caller knows a prompt's sequence.
+    /// The caller's row number for a prompt's sequence.
     pub(crate) fn row(&self, prompt: usize, sequence: usize) -> usize {
         prompt * self.plan.config.num_return_sequences + sequence
     }
 
-    /// How long it has been at work.
+    /// Seconds since the start.
     pub(crate) fn seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// What becomes of a text that after so many new tokens is longer than the context: it goes on
-    /// in a window that slides, or ends for a reason.
+    /// What to do with a text that exceeds the context after `tokens` new tokens: `None` continues
+    /// it with a sliding window, a reason ends it.
     ///
     /// # Errors
-    /// When it may do neither.
+    /// Under [`Overflow::Error`].
     pub(crate) fn outgrown(&self, context_length: usize, tokens: usize) -> Result<Option<FinishReason>> {
         match self.plan.config.overflow {
             Overflow::Slide => Ok(None),

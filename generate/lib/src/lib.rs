@@ -1,24 +1,24 @@
 //! Writing with a GPT: prefill and decode, logits processors, sampling, stopping, streaming,
 //! scoring.
 //!
-//! What it is: inference. A prompt fills the key-value cache in one pass; after that each new token
-//! costs one position's work ([`sequences`], [`generate`](mod@generate)), its logits go through a
-//! chain of small processors ([`processors`]), and one token is chosen ([`sampler`]). Known text is
-//! only measured, not continued, by [`score`]. Many requests at once share a model by an [`engine`].
+//! What it is: inference. One pass over the prompt fills the key-value cache (prefill). Each decode
+//! step then runs the model on one position ([`sequences`], [`generate`](mod@generate)), sends the
+//! logits through a chain of small processors ([`processors`]) and chooses one token ([`sampler`]).
+//! [`score`] measures known text without continuing it. An [`engine`] lets many concurrent requests
+//! share one model.
 //!
-//! What it is not: training. There is no loss to minimise, no gradient, no optimizer, and no
-//! automatic differentiation.
+//! What it is not: training. There is no loss, gradient, optimizer or automatic differentiation.
 //!
 //! Invariants:
-//! 1. Strategies take and give token ids. Text enters and leaves at the edge, the [`generator`].
+//! 1. Strategies take and return token ids. Text enters and leaves at the edge, the [`generator`].
 //! 2. The cache changes speed, never tokens: cached equals uncached, batched equals alone, sliding
 //!    equals recomputed.
-//! 3. A draw is a function of the logits, the seed and where it falls: (sequence, step), and where
-//!    a step has several, which beam's it is or what is drawn.
+//! 3. A draw is a function of the logits, the seed and its position: (sequence, step), plus the
+//!    beam or the kind of draw where one step makes several draws.
 //! 4. A token's log-probability is that of the unmodified model, whatever knobs chose it, and so is
 //!    the score of a text written token by token. Beams and exact search score a text by what they
-//!    rank it by: the log-probabilities that the knobs leave.
-//! 5. What a stream has shown is final: no half characters, nothing taken back.
+//!    rank it by: the processed log-probabilities.
+//! 5. Streamed text is final: no partial characters, nothing taken back.
 
 pub mod batches;
 mod beam;

@@ -1,4 +1,4 @@
-//! A checkpoint folder, opened: the model, its tokenizer, and the tokens that end a text.
+//! Loading a checkpoint folder: the model, its tokenizer and its end tokens.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use ember_model::{device::DeviceError, folder::FolderError};
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum LoadError {
-    /// The device cannot be had.
+    /// The device is not available.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The model cannot be read.
@@ -24,7 +24,7 @@ pub enum LoadError {
     /// A file is damaged.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The tokenizer is another model's.
+    /// The tokenizer belongs to another model.
     #[error(
         "{}: the tokenizer has {tokens} tokens, but the model's config.json only {vocab_size}; they do not belong together",
         folder.display()
@@ -32,12 +32,12 @@ pub enum LoadError {
     OtherTokenizer { folder: PathBuf, tokens: usize, vocab_size: usize },
 }
 
-/// The model in `folder` for inference, on what `device` gives, its matrices stored as `weights`;
-/// and its tokenizer, which may be missing only where `ids_suffice`. All is read at once, and a
-/// damaged file is refused before anything of it is used.
+/// Loads the model in `folder` for inference, with its matrices stored as `weights`, onto the
+/// device that `device` returns, and its tokenizer, which may be missing only if `ids_suffice`.
+/// Model, tokenizer and checksums are read in parallel; damaged files are rejected before use.
 ///
 /// # Errors
-/// When the device cannot be had, or a file is missing, damaged, or another model's.
+/// If the device is not available, or a file is missing, damaged, or belongs to another model.
 pub fn load(
     folder: &Path,
     weights: WeightType,
@@ -49,7 +49,7 @@ pub fn load(
         loaded.map_err(|source| LoadError::Model { folder: folder.to_owned(), source })
     };
     let tokenizer = || (Tokenizer::is_in(folder) || !ids_suffice).then(|| Tokenizer::from_folder(folder)).transpose();
-    // What a damaged file broke is not told instead of the damage.
+    // Checksum errors are reported first: a damaged file is the cause of any loading error.
     let (model, (tokenizer, intact)) =
         rayon::join(model, || rayon::join(tokenizer, || folder::verify_checksums_for_inference(folder)));
     intact?;
@@ -61,12 +61,11 @@ pub fn load(
     Ok((model, tokenizer))
 }
 
-/// The token that a text of its own begins with, where nothing is given to go on with and the
-/// tokenizer puts nothing before a text: the folder's `bos_token_id`, else the tokenizer's
-/// `<|endoftext|>`, behind which documents begin.
+/// The token to start from if there is no prompt and the tokenizer adds no token before a text: the
+/// folder's `bos_token_id`, else the tokenizer's `<|endoftext|>`, which precedes documents.
 ///
 /// # Errors
-/// When the file that names it is not what it should be.
+/// If the file that names it is malformed.
 pub fn opening(folder: &Path, tokenizer: Option<&Tokenizer>, vocab_size: usize) -> Result<Option<u32>, FolderError> {
     let named = folder::read_opening(folder)?.filter(|id| (*id as usize) < vocab_size);
     Ok(named.or(tokenizer.and_then(Tokenizer::end_of_text)))
@@ -75,19 +74,19 @@ pub fn opening(folder: &Path, tokenizer: Option<&Tokenizer>, vocab_size: usize) 
 /// The tokens that end a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndTokens {
-    /// Those that apply: what the folder names, else the tokenizer's own.
+    /// The end tokens in effect: those that the folder names, else the tokenizer's own.
     pub ids: Vec<u32>,
-    /// Those that the folder names and the model does not have.
+    /// End tokens that the folder names but the model does not have.
     pub unknown: Vec<u32>,
-    /// Whether the folder names others than the tokenizer's own.
+    /// Whether the folder's end tokens differ from the tokenizer's own.
     pub differ: bool,
 }
 
 impl EndTokens {
-    /// Those of a folder and its tokenizer.
+    /// Reads the end tokens of a folder and its tokenizer.
     ///
     /// # Errors
-    /// When a file that names them is not what it should be.
+    /// If a file that names them is malformed.
     pub fn read(folder: &Path, tokenizer: Option<&Tokenizer>, vocab_size: usize) -> Result<Self, FolderError> {
         let is_known = |id: &u32| (*id as usize) < vocab_size;
         let own = Vec::from_iter(tokenizer.and_then(Tokenizer::end_of_text));

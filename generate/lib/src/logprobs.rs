@@ -1,38 +1,37 @@
-//! What the unmodified model thought of a token, whichever way it was chosen.
+//! Log-probabilities under the unmodified model, however a token was chosen.
 
 use crate::error::{Error, Result};
 use crate::{completion::ChosenToken, softmax::log_sum_exp};
 
-/// The logarithm of the sum of the exponentials of the logits `[vocab]`, from which
-/// log-probabilities are measured.
+/// Log-sum-exp of the logits `[vocab]`, which normalises them to log-probabilities.
 ///
 /// # Errors
-/// When the logits are not finite.
+/// If the logits are not finite.
 pub fn finite_log_sum_exp(logits: &[f32]) -> Result<f64> {
     finite(log_sum_exp(logits))
 }
 
-/// One that somebody else computed.
+/// Checks a log-sum-exp that was computed elsewhere.
 ///
 /// # Errors
-/// When it is not finite, because the logits are not.
+/// If it is not finite, because the logits are not.
 pub fn finite(log_sum_exp: f64) -> Result<f64> {
     if log_sum_exp.is_finite() { Ok(log_sum_exp) } else { Err(Error::NotFinite) }
 }
 
-/// The natural log-probability of a logit. Never above 0, where rounding alone could take it.
+/// The natural log-probability of a logit, clamped to at most 0 against rounding.
 pub fn logprob(logit: f32, log_sum_exp: f64) -> f32 {
     ((f64::from(logit) - log_sum_exp) as f32).min(0.0)
 }
 
-/// Token `id` with its log-probability and those of the `top` best, from the unmodified logits
+/// Token `id` with its log-probability and the `top` best alternatives, from the unmodified logits
 /// `[vocab]` of its step.
 pub fn chosen(id: u32, logits: &[f32], log_sum_exp: f64, top: usize) -> ChosenToken {
     let logprob = |id: u32| logprob(logits[id as usize], log_sum_exp);
     ChosenToken { id, logprob: logprob(id), top: top_k(top, logits).into_iter().map(|id| (id, logprob(id))).collect() }
 }
 
-/// The ids of the `count` highest logits, highest first, of equal ones the lower id.
+/// The ids of the `count` highest logits, highest first; ties go to the lower id.
 pub fn top_k(count: usize, logits: &[f32]) -> Vec<u32> {
     if count == 0 {
         return Vec::new();
@@ -47,7 +46,7 @@ pub fn top_k(count: usize, logits: &[f32]) -> Vec<u32> {
     ids
 }
 
-/// Where a token stands among all, in the order of [`top_k`]: 1 for the best.
+/// A token's rank in the order of [`top_k`]; 1 is the best.
 pub fn rank(id: u32, logits: &[f32]) -> usize {
     let (place, logit) = (id as usize, logits[id as usize]);
     let is_before = |&(other, &value): &(usize, &f32)| value > logit || (value == logit && other < place);

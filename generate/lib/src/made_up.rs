@@ -1,12 +1,12 @@
-//! Made-up models, for tests of what is chosen from them.
+//! Made-up models for tests of the strategies.
 
 use ember_data::random::mix;
 
 use crate::error::Result;
 use crate::sequences::{Scripted, Sequences};
 
-/// Logits after some ids, scattered between -`spread` and `spread`, that depend on `seed` and the
-/// last two ids alone: with so short a memory texts come back to where they were, as real ones do.
+/// Pseudo-random logits between -`spread` and `spread` that depend only on `seed` and the last two
+/// ids. With so short a memory texts repeat themselves, as real ones do.
 pub(crate) fn logits(seed: u64, vocab_size: usize, spread: f32) -> impl Fn(&[u32]) -> Vec<f32> {
     move |ids| {
         let last_two = &ids[ids.len().saturating_sub(2)..];
@@ -16,13 +16,13 @@ pub(crate) fn logits(seed: u64, vocab_size: usize, spread: f32) -> impl Fn(&[u32
     }
 }
 
-/// One row of ids and a made-up model behind it.
+/// One row of ids on a made-up model.
 pub(crate) fn sequences<F: Fn(&[u32]) -> Vec<f32>>(prompt: &[u32], vocab_size: usize, logits_after: F) -> Scripted<F> {
     Scripted { vocab_size, rows: vec![prompt.to_vec()], logits_after }
 }
 
-/// A made-up model that attends to no more than `context` ids, and insists on what [`Sequences`]
-/// asks of its callers.
+/// A made-up model with a context of `context` ids that asserts the preconditions of
+/// [`Sequences`].
 pub(crate) struct Short<S> {
     pub(crate) context: usize,
     pub(crate) inner: S,

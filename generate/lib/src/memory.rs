@@ -1,30 +1,29 @@
-//! How many rows of a generation fit into memory together.
+//! How many rows of a generation fit into memory at once.
 
 use ember_model::GptConfig;
 use ember_model::operations::{Kind, Operation};
 
-/// Most rows that go through the model together: beyond it a step hardly gets cheaper by the row.
+/// Most rows in one pass through the model; more would hardly lower the cost per row.
 pub const MOST_ROWS: usize = 64;
 
-/// Bytes of float32 that one row of a generation needs at its peak, beside the weights that all
-/// rows share.
+/// Peak bytes of float32 that one row of a generation needs, besides the shared weights.
 ///
-/// - The cache: [`GptConfig::kv_cache_bytes`] for the prompt and the new tokens, at most the
+/// - The KV cache: [`GptConfig::kv_cache_bytes`] for the prompt and the new tokens, at most the
 ///   context.
-/// - Three times the logits, `vocab_size` each: the model's, the host's, and the copy that
-///   processors change.
-/// - The widest moment of the longest prefill (the prompt's, or the whole window's where it will
-///   slide), for each of its tokens: what a block's products, attention and functions read, as if
-///   all of it were there at once (14 times `n_embd` in GPT-2); and `2 * n_head` attention scores
-///   for each token looked back on, before and after their softmax. The CPU's attention keeps only
-///   a block of those, so there this is an upper bound.
+/// - Three copies of the logits, `vocab_size` each: the model's, the host's, and the one that
+///   processors edit.
+/// - The activations of the longest prefill (the prompt's, or the whole window's if it will slide).
+///   Per token these are the inputs of a block's matrix products, attention and activation
+///   functions, counted as if all were live at once (14 times `n_embd` in GPT-2), and `2 * n_head`
+///   attention scores per attended token, before and after their softmax. The CPU's attention keeps
+///   only a block of the scores, so there this is an upper bound.
 pub fn row_bytes(config: &GptConfig, prompt_len: usize, max_new_tokens: usize) -> usize {
     let whole = prompt_len.saturating_add(max_new_tokens);
     let capacity = whole.min(config.context_length);
     let prefilled = if whole > config.context_length { config.context_length } else { prompt_len };
     let read = |operation: &Operation| match operation.kind {
         Kind::Product { .. } | Kind::HeadNorms { .. } | Kind::Attention { .. } | Kind::Activation => operation.n_in,
-        _ => 0, // reads the residual stream, or works in place
+        _ => 0, // reads the residual stream or works in place
     };
     let widths: usize = config.operations().block.iter().map(read).sum();
     let activations = prefilled * (widths + 2 * config.n_head * prefilled);
@@ -32,9 +31,9 @@ pub fn row_bytes(config: &GptConfig, prompt_len: usize, max_new_tokens: usize) -
 }
 
 /// How many prompts of up to `prompt_len` tokens can be continued together, each as
-/// `rows_per_prompt` rows (beams or returned sequences): their rows take at most half of
-/// `memory_bytes`, the other half being the allocator's and everybody else's, and are at most 64.
-/// At least 1, since the user asked.
+/// `rows_per_prompt` rows (beams or returned sequences). The rows are at most 64 and take at most
+/// half of `memory_bytes`, which leaves the other half to the allocator and everything else. Always
+/// at least 1, since the user asked for it.
 pub fn batch_size(
     memory_bytes: usize,
     config: &GptConfig,

@@ -1,24 +1,24 @@
-//! Enums whose values have names: what a flag, a file and JSON call each, and what it means, stated
+//! Enums with named values: each value's name in flags, files and JSON, and its meaning, are stated
 //! once.
 
-/// One of a few values that have names.
+/// An enum whose values have names.
 pub trait Named: Copy + Send + Sync + 'static {
-    /// All of them, in the order in which they are listed.
+    /// All values, in listing order.
     const ALL: &'static [Self];
 
-    /// What flags and files call it.
+    /// Its name in flags and files.
     fn name(self) -> &'static str;
 
-    /// What it means, in a phrase.
+    /// Its meaning, in a phrase.
     fn meaning(self) -> &'static str;
 
-    /// The value of this name.
+    /// The value with this name.
     fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|value| value.name() == name)
     }
 }
 
-/// An enum with a name for each value; the comment above a value is its meaning.
+/// Declares a [`Named`] enum. The doc comment above a value is its meaning.
 macro_rules! named {
     ($(#[$of_enum:meta])* $vis:vis $type:ident $(default $default:ident)? {
         $($(#[doc = $meaning:literal])+ $value:ident = $name:literal,)+

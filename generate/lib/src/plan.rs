@@ -1,4 +1,5 @@
-//! Everything that decides how prompts are continued, and when a text ends.
+//! The plan of a generation: everything that decides how prompts are continued and when a text
+//! ends.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -12,43 +13,42 @@ use crate::{completion::FinishReason, config::GenerationConfig, constraint::Cons
 pub struct Plan<'a> {
     /// The knobs.
     pub config: &'a GenerationConfig,
-    /// What grammar the text must follow.
+    /// The grammar that the text must follow.
     pub constraint: Option<Arc<Constraint>>,
-    /// Processors of the caller's own, behind the grammar.
+    /// The caller's own processors, run after the grammar.
     pub processors: &'a [Arc<dyn LogitsProcessor>],
-    /// Whether a text ends with these generated ids: at a stop string, or where a grammar has
-    /// nothing to add.
+    /// Whether a text ends with these generated ids: at a stop string, or because the grammar is
+    /// complete.
     pub ends: Option<&'a EndsText<'a>>,
-    /// Names the draws, one for each prompt: its sequence i draws as `first_sequences[prompt] + i`,
-    /// so that a sequence is the same (up to rounding in the model) alone and in any batch. A
-    /// prompt without one begins at 0.
+    /// Number of each prompt's first sequence. Sequence i of a prompt keys its random draws by
+    /// `first_sequences[prompt] + i`, so it is the same (up to rounding in the model) alone and in
+    /// any batch. A prompt without an entry starts at 0.
     pub first_sequences: &'a [u64],
-    /// How many candidates of each step to give account of, in
-    /// [`Watch::traced`](crate::watch::Watch::traced); 0 is none.
+    /// How many candidates of each step [`Watch::traced`](crate::watch::Watch::traced) reports; 0
+    /// turns tracing off.
     pub traced_candidates: usize,
-    /// What says that `max_time_s` is over, one for each prompt; a prompt without one goes by the
-    /// time.
+    /// How `max_time_s` is measured for each prompt; by default with [`Clock::Time`].
     pub clocks: &'a [Clock],
-    /// A smaller model with the same vocabulary, which proposes tokens for the model to check where
-    /// `draft_tokens` is above 0; without one, what followed the last words earlier in the text.
+    /// The draft model: a smaller model with the same vocabulary that proposes tokens where
+    /// `draft_tokens` is above 0. Without one, prompt lookup proposes them.
     pub draft: Option<&'a Gpt>,
 }
 
 /// Whether a text ends with these generated ids.
 pub type EndsText<'a> = dyn Fn(&[u32]) -> bool + Sync + 'a;
 
-/// What says that the time given by `max_time_s` is over.
+/// How the time limit `max_time_s` is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// The time that has passed.
+    /// By elapsed time.
     #[default]
     Time,
-    /// The number of steps that it allowed once, where a run is repeated.
+    /// By steps: a replay ends after as many steps as the original run was allowed.
     Steps(usize),
 }
 
 impl<'a> Plan<'a> {
-    /// The knobs and nothing else.
+    /// A plan with these knobs and nothing else.
     pub fn new(config: &'a GenerationConfig) -> Self {
         Self {
             config,
@@ -62,18 +62,18 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The processors that the plan switches on.
+    /// The chain of active processors.
     pub(crate) fn chain(&self) -> Chain {
         let constraint = self.constraint.clone().map(|constraint| constraint as _);
         Chain::new(self.config, constraint.into_iter().chain(self.processors.iter().cloned()))
     }
 
-    /// What the draws of a prompt's sequence are named by.
+    /// The number that keys the random draws of a prompt's sequence.
     pub(crate) fn sequence(&self, prompt: usize, number: usize) -> u64 {
         self.first_sequences.get(prompt).copied().unwrap_or(0) + number as u64
     }
 
-    /// Whether time is over for a prompt after so many seconds and steps.
+    /// Whether a prompt has reached its time limit after this many seconds and steps.
     pub(crate) fn is_out_of_time(&self, prompt: usize, seconds: f64, steps: usize) -> bool {
         match self.clocks.get(prompt) {
             None | Some(Clock::Time) => self.config.max_time_s.is_some_and(|most| seconds >= most),
@@ -81,13 +81,13 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Whether a text ends by itself with these generated ids.
+    /// Whether a stop string or the grammar ends the text after these generated ids.
     pub(crate) fn ends_text(&self, generated: &[u32]) -> bool {
         self.ends.is_some_and(|ends| ends(generated))
     }
 
-    /// Why a sequence of a prompt ends with its last token, if it does; `asked` is what the caller
-    /// said to that token, and `seconds` have passed since generation began.
+    /// Why a sequence of a prompt ends with its last token, if it does. `asked` is the caller's
+    /// answer to that token; `seconds` is the time since generation began.
     pub(crate) fn reason_to_end(
         &self,
         prompt: usize,
@@ -111,7 +111,7 @@ impl<'a> Plan<'a> {
         self.is_out_of_time(prompt, seconds, generated.len()).then_some(FinishReason::Time)
     }
 
-    /// The error to report where the knobs leave no token to follow `generated`.
+    /// The error to report if the knobs leave no token to follow `generated`.
     pub(crate) fn nothing_left(&self, chain: &Chain, generated: &[u32]) -> Error {
         match &self.constraint {
             Some(constraint) => {

@@ -1,14 +1,14 @@
-//! From logits to probabilities, fast enough to be nothing beside the model: one pass over 50,257
-//! logits takes tens of microseconds.
+//! Softmax and log-sum-exp, vectorised: one pass over 50,257 logits takes tens of microseconds,
+//! which is negligible beside the model.
 
 use ember_kernels::simd_versions;
 
-/// Independent partial results of a reduction, so that the compiler can keep them in vector
-/// registers.
+/// Independent accumulators of a reduction, so that the compiler can keep them in vector registers.
 const LANES: usize = 16;
 
 simd_versions! {
-    /// The softmax of `logits` in float32, its normaliser summed in float64; `[vocab]` to `[vocab]`.
+    /// The softmax of `logits` in float32, with its normaliser summed in float64; `[vocab]` to
+    /// `[vocab]`.
     pub fn softmax(logits: &[f32]) -> Vec<f32> {
         let highest = highest(logits);
         let mut probabilities: Vec<f32> = logits.iter().map(|logit| exp(logit - highest)).collect();
@@ -19,26 +19,26 @@ simd_versions! {
         probabilities
     }
 
-    /// The natural logarithm of the sum of the logits' exponentials: what log-probabilities are
-    /// measured from. Not finite when a logit is NaN or plus infinity, or all are minus infinity.
+    /// The natural logarithm of the sum of the logits' exponentials, which normalises logits to
+    /// log-probabilities. Not finite if a logit is NaN or +inf, or if all are -inf.
     pub fn log_sum_exp(logits: &[f32]) -> f64 {
         let highest = highest(logits);
         let exponentials = reduced(logits, 0.0, |sum, logit| sum + f64::from(exp(logit - highest)));
         f64::from(highest) + exponentials.into_iter().sum::<f64>().ln()
     }
 
-    /// The highest logit; minus infinity of none.
+    /// The highest logit; minus infinity for an empty slice.
     pub(crate) fn highest(logits: &[f32]) -> f32 {
         reduced(logits, f32::NEG_INFINITY, f32::max).into_iter().fold(f32::NEG_INFINITY, f32::max)
     }
 
-    /// The sum in float64, in an order that depends on the length alone.
+    /// The sum in float64, in an order that depends only on the length.
     pub(crate) fn sum(values: &[f32]) -> f64 {
         reduced(values, 0.0_f64, |sum, value| sum + f64::from(value)).into_iter().sum()
     }
 }
 
-/// The values in [`LANES`] partial results, each begun with `start`.
+/// Reduces the values into [`LANES`] accumulators that start at `start`.
 #[inline(always)]
 fn reduced<T: Copy>(values: &[f32], start: T, join: impl Fn(T, f32) -> T) -> [T; LANES] {
     let mut lanes = [start; LANES];
@@ -54,18 +54,18 @@ fn reduced<T: Copy>(values: &[f32], start: T, join: impl Fn(T, f32) -> T) -> [T;
     lanes
 }
 
-/// e to the power of `x` for `x` at most 0, within 2 units in the last place; 0 below the smallest
-/// normal number.
+/// e to the power of `x` for `x` at most 0, within 2 units in the last place; results below the
+/// smallest normal number become 0.
 ///
-/// Written out because the C library's is neither vectorised nor the same on every machine.
-/// Reduction to `2^n e^r` with |r| at most ln 2 / 2 and n rounded by the float's own mantissa
-/// (Muller, "Elementary Functions", chapter 11), then the Taylor series, whose seventh power is the
-/// first too small to count.
+/// Written out because the C library's is neither vectorised nor the same on every machine. The
+/// range reduction is `2^n e^r` with |r| at most ln 2 / 2, n being rounded by the float's mantissa
+/// (Muller, "Elementary Functions", chapter 11). Then follows the Taylor series up to the sixth
+/// power; the seventh is too small to matter.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     /// 1.5 * 2^23: adding it leaves a float's integer part in its lowest bits.
     const ROUND: f32 = 12_582_912.0;
-    /// ln 2 in two parts, the first with trailing zeros, so that `n * LN_2_HIGH` is exact.
+    /// ln 2 in two parts; the first has trailing zeros so that `n * LN_2_HIGH` is exact.
     const LN_2_HIGH: f32 = 355.0 / 512.0;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     let rounded = x * std::f32::consts::LOG2_E + ROUND;

@@ -1,4 +1,4 @@
-//! The search for stop strings in text that is still growing.
+//! Stop strings, searched for in text that is still growing.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ pub struct EmptyStopString;
 
 /// Strings whose appearance in the generated text ends it.
 ///
-/// The one that is complete first wins, and of several complete at the same place the longest: so
-/// the result does not depend on how the text was cut into tokens.
+/// The stop string that completes first wins, and of several that complete at the same place the
+/// longest. So the result does not depend on how the text was split into tokens.
 #[derive(Clone, Debug, Default)]
 pub struct StopStrings {
-    /// Of all texts that they may end, which have them once.
+    /// Shared by all texts that they may end.
     strings: Arc<[String]>,
 }
 
 impl StopStrings {
-    /// Stops at any of `strings`; at none when there are none.
+    /// Stops at any of `strings`.
     ///
     /// # Errors
-    /// When one is empty, since it would end every text before it began.
+    /// If one is empty, since it would end every text before it began.
     pub fn new(strings: Vec<String>) -> Result<Self, EmptyStopString> {
         if strings.iter().any(String::is_empty) { Err(EmptyStopString) } else { Ok(Self { strings: strings.into() }) }
     }
@@ -31,20 +31,20 @@ impl StopStrings {
         self.strings.iter().map(String::len).max().unwrap_or(0)
     }
 
-    /// Byte position where the stop string that is complete first begins in `text`.
+    /// Byte offset in `text` of the stop string that completes first.
     pub fn find(&self, text: &str) -> Option<usize> {
         let complete = |stop: &String| text.find(stop.as_str()).map(|start| (start + stop.len(), start));
         self.fitting(text).filter_map(complete).min().map(|(_, start)| start)
     }
 
-    /// Those that `text` is long enough for: to search for one takes time by its length, which a text too
-    /// short for it must not cost.
+    /// The stop strings that are no longer than `text`. A search takes time proportional to the
+    /// stop string's length, so skipping the others saves it.
     fn fitting(&self, text: &str) -> impl Iterator<Item = &String> {
         self.strings.iter().filter(move |stop| stop.len() <= text.len())
     }
 
-    /// Byte position in `text` from which on it may yet turn out to be the beginning of a stop
-    /// string; its length when none can have begun.
+    /// Byte offset from which `text` may still turn out to be a prefix of a stop string; the length
+    /// of `text` if no stop string can have begun.
     pub fn undecided_from(&self, text: &str) -> usize {
         let begins = |start: &usize| self.strings.iter().any(|stop| stop.starts_with(&text[*start..]));
         let first = text.len().saturating_sub(self.longest().saturating_sub(1));

@@ -1,28 +1,28 @@
-//! Text from tokens as they come: never half a character, never a character that is taken back.
+//! Incremental detokenization: emits no partial character and never takes one back.
 
 use ember_data::tokenizer::Tokenizer;
 
 use crate::stop::StopStrings;
 
-/// The bytes of one token: what the tokenizer does not know, and everything without one, is U+FFFD.
+/// The bytes of one token; U+FFFD if the tokenizer does not know it or there is no tokenizer.
 pub fn token_bytes(tokenizer: Option<&Tokenizer>, id: u32) -> Vec<u8> {
     let known = tokenizer.and_then(|tokenizer| tokenizer.token_bytes(id));
     known.unwrap_or_else(|| "\u{fffd}".as_bytes().to_vec())
 }
 
-/// The text of one token by itself; bytes of it that are no character by themselves are U+FFFD.
+/// The text of a single token; bytes that do not form a character become U+FFFD.
 pub fn token_text(tokenizer: Option<&Tokenizer>, id: u32) -> String {
     String::from_utf8_lossy(&token_bytes(tokenizer, id)).into_owned()
 }
 
-/// Turns the bytes of one token after another into text that is final the moment it is given out.
+/// Turns the bytes of successive tokens into text that is final as soon as it is emitted.
 ///
-/// All that was given out, put together, is the bytes' text (each malformed part as U+FFFD) up to
-/// the first stop string.
+/// The emitted pieces concatenate to the decoded bytes (each malformed part as U+FFFD) up to the
+/// first stop string.
 #[derive(Clone, Debug, Default)]
 pub struct TextStream {
     stops: StopStrings,
-    /// Bytes that may be the beginning of a character.
+    /// Bytes that may be an incomplete character.
     bytes: Vec<u8>,
     /// Text that may be the beginning of a stop string.
     held: String,
@@ -35,8 +35,8 @@ impl TextStream {
         Self { stops, ..Self::default() }
     }
 
-    /// Takes the bytes of the next token and gives out the text that is now certain; none once a
-    /// stop string appeared.
+    /// Takes the bytes of the next token and returns the text that is now final; empty after a stop
+    /// string.
     pub fn push(&mut self, token: &[u8]) -> String {
         if self.stopped {
             return String::new();
@@ -52,7 +52,7 @@ impl TextStream {
         std::mem::replace(&mut self.held, undecided)
     }
 
-    /// Gives out what was held back, now that nothing follows it.
+    /// Returns the text still held back, at the end of the tokens.
     pub fn finish(&mut self) -> String {
         if self.stopped {
             return String::new();
@@ -82,7 +82,7 @@ impl TextStream {
             self.held.push_str(chunk.valid());
             let is_last = chunks.peek().is_none();
             match std::str::from_utf8(chunk.invalid()) {
-                // The beginning of a character whose end has not come yet.
+                // An incomplete character: wait for the rest of its bytes.
                 Err(error) if is_last && error.error_len().is_none() => self.bytes = chunk.invalid().to_vec(),
                 Err(_) => self.held.push(char::REPLACEMENT_CHARACTER),
                 Ok(_) => {}

@@ -1,4 +1,4 @@
-//! Token ids on their way into a model, and numbers on their way out.
+//! Token ids to tensors, and tensors to numbers.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
@@ -15,7 +15,7 @@ pub fn check_ids(ids: &[u32], vocab_size: usize) -> Result<()> {
     }
 }
 
-/// How many tokens both begin with.
+/// Length of the common prefix of two token sequences.
 pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
@@ -23,12 +23,12 @@ pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
 /// The numbers of a tensor, row-major.
 ///
 /// # Errors
-/// When the device fails: what it was asked to compute, it says only now.
+/// If the device failed; errors of earlier asynchronous operations surface here.
 pub fn from_tensor<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
     tensor.into_data().try_into_vec::<f32>().map_err(Error::device)
 }
 
-/// Rows of one length as a tensor, `[batch, time]`.
+/// Rows of equal length as a tensor, `[batch, time]`.
 pub fn to_tensor(rows: &[&[u32]], device: &Device) -> Tensor<2, Int> {
     let shape = [rows.len(), rows.first().map_or(0, |row| row.len())];
     let ids: Vec<i32> = rows.iter().flat_map(|row| row.iter().map(|&id| id as i32)).collect();

@@ -1,20 +1,20 @@
-//! What a caller is told while texts are written: tokens that are certain, and how each step came
-//! about.
+//! Events emitted to the caller during generation: final tokens, and traces of each step.
 
 use std::ops::ControlFlow;
 
 use crate::completion::{ChosenToken, FinishReason};
 use crate::trace::{BeamStep, TracedStep};
 
-/// A caller that looks on. A closure that takes [`Certain`] is one; `()` is nobody.
+/// Receives the events of a generation. A closure that takes [`Certain`] implements it; `()`
+/// ignores everything.
 pub trait Watch {
-    /// After each step of a row: the tokens with which it is now certain to go on. Breaking with a
-    /// reason ends the row, or where texts are ranked the prompt's search, with what there is.
+    /// Called after each step of a row with the tokens that became final. Breaking with a reason
+    /// ends the row (or the prompt's search, if texts are ranked) with the result so far.
     fn certain(&mut self, _certain: Certain) -> ControlFlow<FinishReason> {
         ControlFlow::Continue(())
     }
 
-    /// How a step came about, before its tokens; only where a trace is asked for.
+    /// The trace of a step, before its tokens; only if tracing is on.
     fn traced(&mut self, _step: Traced) {}
 }
 
@@ -26,29 +26,28 @@ impl<F: FnMut(Certain) -> ControlFlow<FinishReason>> Watch for F {
     }
 }
 
-/// Tokens that nothing takes back.
+/// Tokens that are final.
 #[derive(Clone, Copy, Debug)]
 pub struct Certain<'a> {
-    /// The row: sequences of the first prompt first. Of texts that are ranked, that of the prompt's
-    /// best.
+    /// The row, numbered prompt by prompt. If texts are ranked, the row of the prompt's best text.
     pub row: usize,
-    /// The tokens behind those told before; often none while texts are ranked.
+    /// The newly final tokens; often none while texts are ranked.
     pub tokens: &'a [ChosenToken],
     /// Steps so far: tokens of the row, steps of its beams, or prefixes that an exact search has
-    /// looked at.
+    /// expanded.
     pub steps: usize,
 }
 
-/// How a step came about.
+/// The trace of one step.
 #[derive(Clone, Copy, Debug)]
 pub enum Traced<'a> {
     /// How the next token of a row was chosen.
     Choice {
         /// The row, as in [`Certain`].
         row: usize,
-        /// The account, with the logits.
+        /// The trace, with the logits.
         step: &'a TracedStep,
     },
-    /// What the beams of one prompt, or one group of them, did.
+    /// One step of a prompt's beams, or of one group of them.
     Beams(&'a BeamStep),
 }

@@ -1,4 +1,4 @@
-//! Continues prompts by whichever strategy the knobs name. Token ids in, token ids out.
+//! Continues prompts by the configured strategy. Token ids in, token ids out.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ use crate::sequences::{Continues, Sequences, slots};
 use crate::{beam, exact, one_by_one, speculative};
 use crate::{completion::Completion, job::Job, plan::Plan, tokens::check_ids, watch::Watch};
 
-/// Continues one prompt by the knobs alone.
+/// Continues one prompt with the given knobs.
 ///
 /// # Errors
 /// As [`generate_batch`].
@@ -27,13 +27,13 @@ pub fn generate(
     Ok(completions.into_iter().flatten().next().expect("one prompt has one completion"))
 }
 
-/// Continues several prompts, together where the strategy can: for each its `num_return_sequences`
-/// completions, the best first where they are ranked, and fewer where a search finds no more.
+/// Continues several prompts, batched where the strategy can. Returns `num_return_sequences`
+/// completions per prompt, best first if they are ranked; a search may find fewer.
 ///
 /// # Errors
-/// When no text can be written by the knobs, as [`GenerationConfig::check`] says ([`Error::Knob`]),
-/// there is no prompt, one is empty, an id is outside the vocabulary, the context is full under
-/// [`Overflow::Error`], the knobs leave no token to choose from, or the logits are not finite.
+/// If [`GenerationConfig::check`] rejects the knobs ([`Error::Knob`]), there is no prompt, one is
+/// empty, an id is outside the vocabulary, the context is full under [`Overflow::Error`], the knobs
+/// leave no token to choose from, or the logits are not finite.
 pub fn generate_batch(
     model: &dyn Continues,
     prompts: &[&[u32]],
@@ -50,7 +50,7 @@ pub fn generate_batch(
     for (number, prompts) in prompts.chunks(together).enumerate() {
         let slides = config.overflow == Overflow::Slide;
         let slots = slots(prompts, rows, config.max_new_tokens, shape.context_length, slides);
-        let guessed = config.draft_tokens.min(shape.context_length); // at a time, behind what is certain
+        let guessed = config.draft_tokens.min(shape.context_length); // draft tokens not yet verified
         let mut sequences = model.sequences(prompts, slots + guessed);
         let job = Job { plan, chain: &chain, first_prompt: number * together, started };
         completions.extend(write(&mut *sequences, &job, watch)?);
@@ -58,33 +58,33 @@ pub fn generate_batch(
     Ok(completions)
 }
 
-/// A strategy at work. It continues the prompts, which are the rows of the sequences and fit into
-/// the context unless the window slides: for each its `num_return_sequences` completions, the best
-/// first where they are ranked, and fewer where a search finds no more.
+/// A strategy's entry point. The prompts are the rows of the sequences, and they fit into the
+/// context unless the window slides. Returns `num_return_sequences` completions per prompt, best
+/// first if they are ranked; a search may find fewer.
 ///
-/// It fails when the context is full and the window may not slide, the knobs leave no token to
-/// choose from, the logits are not finite, or a device fails.
+/// Fails if the context is full and the window may not slide, the knobs leave no token to choose
+/// from, the logits are not finite, or a device fails.
 type Write = fn(&mut dyn Sequences, &Job, &mut dyn Watch) -> Result<Vec<Vec<Completion>>>;
 
-/// The strategy that the knobs name; how many of the `prompts` it continues together, one pass
-/// through the model a step; and for how many rows of each memory is taken at first.
+/// The configured strategy, how many of the `prompts` it batches into each pass through the model,
+/// and how many rows per prompt to reserve cache memory for.
 fn strategy(config: &GenerationConfig, prompts: usize) -> (Write, usize, usize) {
     let each = config.num_return_sequences;
     match config.strategy {
-        // One sequence after another, since each is checked at positions of its own.
+        // One sequence after another, because each verifies draft tokens at different positions.
         Strategy::Greedy | Strategy::Sample if config.draft_tokens > 0 => (speculative::write, 1, 1),
         Strategy::Greedy | Strategy::Sample => (one_by_one::write, prompts, each),
         Strategy::Beam | Strategy::BeamSample | Strategy::DiverseBeam => {
             (beam::write, prompts, each.max(config.num_beams))
         }
-        // One prompt after another, since each wants the model for as many prefixes as fit. However
-        // many texts are asked for, no more prefixes than these go through the model together; a
-        // search that wants more rows than texts gets more memory as it grows.
+        // One prompt after another, because each fills the passes with its own prefixes, at most
+        // `MOST_ROWS` together. A search that needs more rows than it returns texts gets more
+        // memory as it grows.
         Strategy::Exact => (exact::write, 1, each.min(exact::MOST_ROWS)),
     }
 }
 
-/// Refuses prompts that cannot be continued.
+/// Rejects prompts that cannot be continued.
 fn check_prompts(prompts: &[&[u32]], config: &GenerationConfig, shape: &GptConfig) -> Result<()> {
     let GptConfig { vocab_size, context_length, .. } = *shape;
     let longest = prompts.iter().map(|prompt| prompt.len()).max().ok_or(Error::NoPrompt)?;

@@ -1,4 +1,4 @@
-//! Choosing the next token of every row: the processors, then the best one or a draw.
+//! Choosing the next token of every row: processors first, then the best token or a draw.
 
 use rayon::prelude::*;
 
@@ -9,19 +9,19 @@ use crate::sequences::{Argmax, Sequences};
 use crate::trace::{Recorder, TracedStep};
 use crate::{completion::ChosenToken, config::Strategy, error::Result, job::Job};
 
-/// Below this many logits in all, choosing is done on one thread: waking the others costs more.
+/// Below this many logits in total, one thread chooses: waking others would cost more.
 const WORTH_SHARING: usize = 1 << 14;
 
-/// What the model says of the tokens after some rows.
+/// The model's output for the next token of some rows.
 pub(super) enum Next {
     /// The logits, `[rows, vocab]`.
     Logits(Vec<f32>),
-    /// The most probable token of each, of which nothing else is wanted.
+    /// The most probable token of each row, if nothing else is needed.
     Argmax(Vec<Argmax>),
 }
 
 impl Next {
-    /// For new rows of which row i continues old row `parents[i]`.
+    /// Reorders the output for new rows: new row i continues old row `parents[i]`.
     pub(super) fn select(self, parents: &[usize], vocab_size: usize) -> Self {
         match self {
             Self::Logits(read) => {
@@ -34,17 +34,17 @@ impl Next {
     }
 }
 
-/// What was chosen for one row.
+/// The chosen token of one row, and its trace.
 pub(crate) struct Choice {
     pub(super) token: ChosenToken,
     pub(super) trace: Option<TracedStep>,
 }
 
-/// What the choice after every row of `sequences` needs: where that is the best token and no word on
-/// others, no more.
+/// Reads what the choice for every row of `sequences` needs: the logits, or only the argmax if that
+/// suffices and the device can compute it.
 ///
 /// # Errors
-/// When the device fails.
+/// If the device fails.
 pub(super) fn read(job: &Job, sequences: &mut dyn Sequences) -> Result<Next> {
     let config = job.plan.config;
     let plain = config.strategy == Strategy::Greedy && job.chain.is_empty();
@@ -55,10 +55,11 @@ pub(super) fn read(job: &Job, sequences: &mut dyn Sequences) -> Result<Next> {
     sequences.logits().map(Next::Logits)
 }
 
-/// A token for every row, given its ids, what its draws are named by, and what was read.
+/// Chooses a token for every row, given its ids, the sequence number that keys its draws, and the
+/// model's output.
 ///
 /// # Errors
-/// When logits are not finite, or the knobs leave a row no token.
+/// If logits are not finite, or the knobs leave a row no token.
 pub(super) fn choose_all(job: &Job, rows: &[(Step, u64)], next: Next, vocab_size: usize) -> Result<Vec<Choice>> {
     let best = |Argmax { id, logprob }| Choice { token: ChosenToken { id, logprob, top: Vec::new() }, trace: None };
     let mut logits = match next {
@@ -73,14 +74,14 @@ pub(super) fn choose_all(job: &Job, rows: &[(Step, u64)], next: Next, vocab_size
     chosen?.into_iter().zip(rows).map(|(choice, (step, _))| choice.ok_or_else(|| nothing_left(step))).collect()
 }
 
-/// The next token for this step of the given sequence; none where none is left.
+/// The next token for this step of the given sequence; `None` if the knobs leave none.
 ///
 /// # Errors
-/// When the logits are not finite, as the model gives them or as the knobs make them.
+/// If the logits are not finite, either from the model or after the knobs.
 pub(crate) fn choose(job: &Job, step: &Step, sequence: u64, logits: &mut [f32]) -> Result<Option<Choice>> {
     let (config, traced_candidates) = (job.plan.config, job.plan.traced_candidates);
     let log_sum_exp = finite_log_sum_exp(logits)?;
-    // The chain edits in place; without one there is nothing to keep.
+    // The chain edits the logits in place, so keep a copy if there is a chain.
     let unmodified = if job.chain.is_empty() { None } else { Some(logits.to_vec()) };
     let mut recorder = (traced_candidates > 0).then(|| Recorder::new(logits));
     let mut record = |name, logits: &[f32]| {
@@ -89,7 +90,7 @@ pub(crate) fn choose(job: &Job, step: &Step, sequence: u64, logits: &mut [f32]) 
         }
     };
     job.chain.process_observed(step, logits, &mut record);
-    // As the model gives them some are finite.
+    // `finite_log_sum_exp` has already checked the unmodified logits.
     if !job.chain.is_empty() && job.chain.checked_highest(logits)? == f32::NEG_INFINITY {
         return Ok(None);
     }

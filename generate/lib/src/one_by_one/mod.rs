@@ -7,13 +7,13 @@ use crate::watch::{Certain, Traced, Watch};
 use crate::{error::Result, job::Job, processors::Step, sequences::Sequences};
 use choice::{Choice, choose_all, read};
 
-/// Gives each row the best token, or a drawn one, at every step.
+/// Extends each row by the best token, or a drawn one, at every step.
 pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
     let prompts = sequences.rows();
     let each = job.plan.config.num_return_sequences;
     let mut rows = Row::all(sequences, job);
-    // Prefill: every prompt is read once, whatever the number of its continuations. All
-    // positions go through the model at once, as in training: much work, limited by arithmetic.
+    // Prefill: every prompt is read once, however many continuations it has. All positions go
+    // through the model in one pass, as in training: much work, limited by arithmetic.
     let parents: Vec<usize> = rows.iter().map(|row| row.prompt).collect();
     let mut next = read(job, sequences)?.select(&parents, sequences.vocab_size());
     sequences.select(&parents);
@@ -36,15 +36,15 @@ pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Wa
             sequences.select(&going_on);
             live = going_on.into_iter().map(|place| live[place]).collect();
         }
-        // Decode: one position of each row goes through the model and attends to the cache.
-        // Little work, limited by reading the weights.
+        // Decode: one position per row goes through the model and attends to the cache. Little
+        // work, limited by reading the weights.
         next = read(job, sequences)?;
     }
     let mut completions = rows.into_iter().map(Row::into_completion);
     Ok((0..prompts).map(|_| completions.by_ref().take(each).collect()).collect())
 }
 
-/// Appends the chosen token to each row, tells it, and ends the rows that end with it.
+/// Appends the chosen token to each row, emits it, and ends the rows that end with it.
 fn take(
     choices: Vec<Choice>,
     live: &[usize],
@@ -53,7 +53,7 @@ fn take(
     job: &Job,
     watch: &mut dyn Watch,
 ) {
-    // Once for all rows: what is late is the step.
+    // One time for all rows of the step.
     let seconds = job.seconds();
     for (place, (&number, Choice { token, trace })) in live.iter().zip(choices).enumerate() {
         if let Some(step) = &trace {
@@ -69,8 +69,7 @@ fn take(
     }
 }
 
-/// Ends the rows that are longer than what the model can attend to, or takes down that their window
-/// slides.
+/// Ends the rows that have outgrown the context, or records that their window slides.
 fn end_what_is_full(live: &[usize], rows: &mut [Row], sequences: &dyn Sequences, job: &Job) -> Result<()> {
     let context_length = sequences.context_length();
     for (place, &number) in live.iter().enumerate() {
@@ -85,12 +84,12 @@ fn end_what_is_full(live: &[usize], rows: &mut [Row], sequences: &dyn Sequences,
     Ok(())
 }
 
-/// One sequence in the making.
+/// One growing sequence.
 struct Row {
     prompt: usize,
-    /// How many of its ids are the prompt's.
+    /// Number of ids that belong to the prompt.
     prompt_len: usize,
-    /// What its draws are named by.
+    /// The number that keys its random draws.
     sequence: u64,
     tokens: Vec<ChosenToken>,
     finished: Option<(FinishReason, f64)>,
@@ -98,7 +97,7 @@ struct Row {
 }
 
 impl Row {
-    /// The rows of all prompts, which are those of `sequences`.
+    /// The rows of all prompts; the prompts are the rows of `sequences`.
     fn all(sequences: &dyn Sequences, job: &Job) -> Vec<Self> {
         let row = |prompt: usize, number: usize| {
             let (prompt_len, sequence) = (sequences.ids(prompt).len(), job.plan.sequence(prompt, number));

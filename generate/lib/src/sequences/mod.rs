@@ -1,8 +1,7 @@
-//! Sequences in the making: rows of token ids that grow, are forked and are dropped, and the
-//! model's word on what follows.
+//! Rows of token ids that grow, fork and are dropped, and the model's logits after each.
 //!
-//! Every strategy is written against [`Sequences`] alone. [`ModelSequences`] is the model with its
-//! cache; a test can put a table of made-up logits in its place.
+//! Every strategy is written against [`Sequences`] only. [`ModelSequences`] is the model with its
+//! cache; tests can substitute a table of made-up logits.
 
 mod model;
 
@@ -13,7 +12,7 @@ use crate::error::Result;
 pub use model::ModelSequences;
 pub(crate) use model::slots;
 
-/// Rows of token ids, and a model that says what may follow each.
+/// Rows of token ids, and a model that predicts the next token of each.
 pub trait Sequences {
     /// Tokens in the vocabulary.
     fn vocab_size(&self) -> usize;
@@ -27,7 +26,7 @@ pub trait Sequences {
     /// All ids of a row, the prompt's first.
     fn ids(&self, row: usize) -> &[u32];
 
-    /// How many more tokens a row can be given without a window that slides.
+    /// How many more tokens a row can take without a sliding window.
     fn room(&self, row: usize) -> usize {
         room(self.ids(row).len(), self.context_length())
     }
@@ -35,27 +34,27 @@ pub trait Sequences {
     /// Appends tokens to a row.
     fn extend(&mut self, row: usize, tokens: &[u32]);
 
-    /// Takes back everything after a row's first `len` ids.
+    /// Drops everything after a row's first `len` ids.
     fn truncate(&mut self, row: usize, len: usize);
 
-    /// Makes new rows of the old ones: new row i begins as old row `parents[i]`; an old row may be
-    /// named never, once or often.
+    /// Replaces the rows: new row i starts as a copy of old row `parents[i]`. An old row may appear
+    /// any number of times.
     fn select(&mut self, parents: &[usize]);
 
-    /// The logits after each of the last `counts[row]` ids of every row, row after row, oldest
-    /// position first: `[sum of counts, vocab]`. One pass through the model, which computes what
-    /// the cache does not hold. A row with count 0 takes no part. Positions attend to at most
-    /// `context_length` ids; a row longer than that has count 0 or 1.
+    /// The logits after each of the last `counts[row]` ids of every row, row by row, oldest
+    /// position first: `[sum of counts, vocab]`. One pass through the model computes what the cache
+    /// does not hold. A row with count 0 is skipped. Positions attend to at most `context_length`
+    /// ids; a row longer than that must have count 0 or 1.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     fn logits_of_last(&mut self, counts: &[usize]) -> Result<Vec<f32>>;
 
-    /// The most probable token after every row, where the device finds them sooner than their
-    /// logits could be read from it.
+    /// The most probable token after every row, if the device can compute it faster than the logits
+    /// can be transferred.
     ///
     /// # Errors
-    /// When the device fails, or the logits are not finite.
+    /// If the device fails, or the logits are not finite.
     fn argmax(&mut self) -> Result<Option<Vec<Argmax>>> {
         Ok(None)
     }
@@ -69,22 +68,22 @@ pub trait Sequences {
     }
 }
 
-/// What prompts are continued by: a model by itself, or a request's share of an engine.
+/// Something that can continue prompts: a model, or a request to a shared engine.
 pub trait Continues: Sync {
     /// The model's shape.
     fn config(&self) -> &GptConfig;
 
-    /// A row for each prompt; all will take `positions` in a cache at most.
+    /// A row for each prompt. Together they will need at most `positions` in the cache.
     fn sequences<'s>(&'s self, prompts: &[&[u32]], positions: usize) -> Box<dyn Sequences + 's>;
 }
 
-/// How many tokens may follow `len` ids: the last position too has a next token, which is never
-/// read back.
+/// How many tokens may follow `len` ids. It is one more than the free positions: the last token is
+/// never fed back to the model.
 fn room(len: usize, context_length: usize) -> usize {
     context_length.saturating_add(1).saturating_sub(len)
 }
 
-/// The most probable token after a row, of several the one with the lowest id.
+/// The most probable token after a row; ties go to the lowest id.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Argmax {
     /// Its id.
@@ -93,7 +92,7 @@ pub struct Argmax {
     pub logprob: f32,
 }
 
-/// Sequences whose logits a function makes up, for tests of what is chosen from them.
+/// Sequences whose logits come from a function, for tests of the strategies.
 #[cfg(test)]
 pub(crate) struct Scripted<F> {
     pub(crate) vocab_size: usize,

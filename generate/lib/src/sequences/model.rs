@@ -1,4 +1,4 @@
-//! [`Sequences`] by the model itself: rows with their part of the cache.
+//! [`Sequences`] on a model: rows with their part of the KV cache.
 
 use burn::tensor::Tensor;
 use ember_kernels::{argmax, is_cpu};
@@ -9,39 +9,39 @@ use crate::batches::groups;
 use crate::logprobs::{finite, logprob};
 use crate::{error::Result, tokens::from_tensor};
 
-/// Most tokens that go through the model at once, where the device bears as many: what a long
-/// prefill needs in memory grows with it.
+/// Most tokens in one pass through the model, if the device allows as many. It bounds the memory of
+/// a long prefill.
 const MOST_TOKENS: usize = 8192;
 
-/// Passes of one token in each row after which such a step is recorded, where the device can: that
-/// costs as much as a few steps.
+/// Decode steps in succession after which the step is recorded, if the device can: recording costs
+/// as much as a few steps.
 const STEADY: usize = 16;
 
-/// Rows of token ids, the model that continues them, and the cache of what it has read of each.
+/// Rows of token ids, the model that continues them, and its cache.
 pub struct ModelSequences<'a> {
     model: &'a Gpt,
     cache: KvCache,
     rows: Vec<Row>,
-    /// Of several rows, the most tokens that go through the model at once.
+    /// Most tokens in one pass of several rows.
     most_tokens: usize,
-    /// Whether steps are to be recorded.
+    /// Whether to record and replay steps.
     replays: bool,
-    /// Passes in a row that gave every row one token.
+    /// Consecutive passes that gave every row one token.
     steady: usize,
     recorded: Option<(Output, RecordedStep)>,
 }
 
-/// What is read of each row.
+/// What is read from the device for each row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Output {
     /// All logits.
     Logits,
-    /// The most probable token: its id, its logit and the logarithm of the sum of the exponentials.
+    /// The most probable token: its id, its logit and the log-sum-exp.
     Argmax,
 }
 
 impl Output {
-    /// What makes it of the logits `[some, vocab]`.
+    /// The function that computes it from the logits `[positions, vocab]`.
     fn function(self) -> fn(Tensor<2>) -> Tensor<2> {
         match self {
             Self::Logits => |logits| logits,
@@ -53,12 +53,12 @@ impl Output {
 #[derive(Clone, Debug)]
 struct Row {
     ids: Vec<u32>,
-    /// Where the window that the cache holds begins in `ids`.
+    /// Offset in `ids` of the window that the cache holds.
     begin: usize,
 }
 
 impl<'a> ModelSequences<'a> {
-    /// A row for each prompt, and memory for `slots` positions in all; more is taken when that is
+    /// A row for each prompt, and memory for `slots` positions in total; the cache grows if that is
     /// not enough.
     pub fn new(model: &'a Gpt, prompts: &[&[u32]], slots: usize) -> Self {
         let rows = prompts.iter().map(|prompt| Row { ids: prompt.to_vec(), begin: 0 }).collect();
@@ -68,17 +68,17 @@ impl<'a> ModelSequences<'a> {
         Self { model, cache, rows, most_tokens: model.tokens_at_once(MOST_TOKENS), replays, steady: 0, recorded: None }
     }
 
-    /// Whether the last step was one that the device had recorded.
+    /// Whether decode steps are being replayed from a recording.
     pub fn is_replaying(&self) -> bool {
         self.recorded.is_some()
     }
 
-    /// Makes the cache hold no more of a row than what remains true, all but the window's last
-    /// `count` ids at most, and gives where in the row's ids the rest begins.
+    /// Drops the cache entries of a row that are no longer valid, and those of the window's last
+    /// `count` ids. Returns the index of the first id that is not in the cache.
     fn unread(&mut self, row: usize, count: usize) -> usize {
         let Row { ids, begin } = &mut self.rows[row];
-        // Learned positions: when the window slides, every token in it gets another position, and
-        // nothing that was computed for the old one holds any more.
+        // Learned positions: when the window slides, every token in it gets another position, so
+        // all that was computed for the old positions is invalid.
         let window = ids.len().saturating_sub(self.model.config().context_length);
         if *begin != window {
             self.cache.truncate(row, 0);
@@ -88,7 +88,7 @@ impl<'a> ModelSequences<'a> {
         window + self.cache.len(row)
     }
 
-    /// The output at the positions of [`Sequences::logits_of_last`], row after row.
+    /// The output at the positions of [`Sequences::logits_of_last`], row by row.
     fn read(&mut self, counts: &[usize], output: Output) -> Result<Vec<f32>> {
         let unread: Vec<usize> = counts
             .iter()
@@ -99,7 +99,7 @@ impl<'a> ModelSequences<'a> {
             self.steady += 1;
         } else {
             self.steady = 0;
-            // It shares the cache, which could not be written in place.
+            // The recording shares the cache, which then could not be written in place.
             self.recorded = None;
         }
         if self.steady > STEADY {
@@ -111,8 +111,8 @@ impl<'a> ModelSequences<'a> {
         self.forward(counts, &unread, output)
     }
 
-    /// The output after the last `counts[row]` ids of every row, by passes through the model of at
-    /// most `most_tokens` tokens, or of one row; those from `unread[row]` on are not in the cache yet.
+    /// The output after the last `counts[row]` ids of every row, in passes of at most `most_tokens`
+    /// tokens (or of one row). Ids from `unread[row]` on are not in the cache yet.
     fn forward(&mut self, counts: &[usize], unread: &[usize], output: Output) -> Result<Vec<f32>> {
         let sizes: Vec<usize> = self.rows.iter().zip(unread).map(|(row, &from)| row.ids.len() - from).collect();
         let mut read = Vec::new();
@@ -120,7 +120,7 @@ impl<'a> ModelSequences<'a> {
             if sizes[pass.clone()].iter().all(|&size| size == 0) {
                 continue;
             }
-            // The other rows are in it without a token of theirs.
+            // The other rows take part in the pass with no tokens.
             let mut news: Vec<&[u32]> = vec![&[]; self.rows.len()];
             let mut wanted = vec![0; self.rows.len()];
             for row in pass {
@@ -133,8 +133,8 @@ impl<'a> ModelSequences<'a> {
         Ok(read)
     }
 
-    /// Whether the pass reads one id in every row, by a step like the one that is recorded, or that
-    /// can be.
+    /// Whether the pass is a decode step (one id in every row) that matches the recorded step or
+    /// can be recorded.
     fn is_recordable(&self, counts: &[usize], unread: &[usize], output: Output) -> bool {
         let fits = || match &self.recorded {
             Some((recorded, step)) => *recorded == output && step.fits(&self.cache),
@@ -146,9 +146,8 @@ impl<'a> ModelSequences<'a> {
             && fits()
     }
 
-    /// What comes out of a step that gives every row its last id, by launches that the device has
-    /// recorded or now records. `None` when it could not: then there is an empty cache, and nothing
-    /// is recorded any more.
+    /// The output of a decode step, replayed from the recording or recorded now. `None` if
+    /// recording failed: then the cache is empty, and nothing is recorded from then on.
     fn recorded_step(&mut self, output: Output) -> Option<Tensor<2>> {
         let tokens: Vec<u32> = self.rows.iter().filter_map(|row| row.ids.last().copied()).collect();
         if let Some((_, step)) = &mut self.recorded {
@@ -222,9 +221,9 @@ impl Sequences for ModelSequences<'_> {
     }
 }
 
-/// Positions that the cache will hold at most, where each prompt is continued as `rows` at a time:
-/// each prompt once, and what every row adds to it, which ends with the context unless its window
-/// `slides`.
+/// Most positions that the cache will hold if each prompt is continued as `rows` rows at a time:
+/// the prompt once, plus what every row adds to it. That is limited by the context unless the
+/// window `slides`.
 pub(crate) fn slots(
     prompts: &[&[u32]],
     rows: usize,
@@ -235,7 +234,7 @@ pub(crate) fn slots(
     let each = |prompt: &&[u32]| {
         let room = room(prompt.len(), context_length);
         match slides && max_new_tokens > room {
-            true => rows * context_length + max_new_tokens.min(context_length), // which shares nothing
+            true => rows * context_length + max_new_tokens.min(context_length), // slid rows share nothing
             false => prompt.len() + rows * max_new_tokens.min(room),
         }
     };
