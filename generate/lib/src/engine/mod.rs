@@ -1,26 +1,25 @@
 //! Continuous batching: many requests share one model and one cache.
 //!
-//! One thread owns the model. Every request runs its strategy in a thread of its own, as it would
-//! alone, against a share of the engine ([`Request`]): where the strategy asks for logits, the share
-//! asks the engine and waits. A step of the engine takes what all that wait have asked for through
-//! the model together: first one token of every row that is being written, then pieces of prompts,
-//! as long as that makes nobody's next token take more than twice as long. So all strategies
-//! are served, and a long prompt holds nobody up for longer than a step.
+//! One thread owns the model. Every request runs its strategy in its own thread, as it would alone,
+//! through a [`Request`]: when the strategy needs logits, it sends a query to the engine and waits.
+//! A step of the engine batches all pending queries into one forward pass: first one token of every
+//! decoding row, then pieces of prompts, as long as no row's next token takes more than twice as
+//! long. So every strategy can be served, and a long prompt delays the others by one step at most.
 //!
-//! What was read of a prompt stays in the cache when its request is over, the least recently used
-//! leaving first, and a request that begins alike reads on from there.
+//! A prompt stays in the cache after its request has ended, until it is evicted as the least
+//! recently used. A later request with the same prefix starts from there.
 //!
-//! On the CPU a request's numbers are the same bits alone and in company, whatever was cached and
-//! however its prompt was cut: a row's numbers never depend on the rows beside it, and positions
-//! that are read several at once come out the same in any pieces. One position by itself goes
-//! another way through attention: only what was read in pieces of two and more is shared, and no
-//! prompt is cut so that one position is left.
+//! On the CPU a request's numbers are the same bits alone and in any batch, whatever was cached and
+//! however its prompt was split: a row's numbers never depend on the rows beside it, and positions
+//! read several at a time give the same numbers in any pieces. A single position takes another path
+//! through attention. So only positions read in pieces of two or more are shared, and no prompt is
+//! split so that one position is left.
 
-mod ask;
 mod held;
 #[cfg(all(test, feature = "interleavings"))]
 mod interleaving_tests;
 mod limits;
+mod messages;
 mod pace;
 mod progress;
 mod request;
@@ -36,13 +35,13 @@ use ember_model::{Gpt, GptConfig};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::mpsc::{Sender, channel};
 use crate::sync::{Arc, RwLock, thread};
-use ask::Message;
 pub use limits::{Figures, Limits};
+use messages::Message;
 pub use progress::Progress;
 pub use request::Request;
 use worker::Worker;
 
-/// A model that many requests share. It ends when it and all that were begun with it are dropped.
+/// A model that many requests share. Its thread ends when all clones and requests are dropped.
 #[derive(Clone)]
 pub struct Engine {
     to_worker: Sender<Message>,
@@ -51,29 +50,29 @@ pub struct Engine {
     account: Account,
 }
 
-/// What an engine has done, which is still known when it has ended.
+/// A handle to an engine's metrics that outlives the engine.
 #[derive(Clone, Default)]
 pub struct Account(Arc<RwLock<Figures>>);
 
 impl Account {
-    /// What it has done so far, and holds.
+    /// The current metrics.
     pub fn figures(&self) -> Figures {
         *self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that it did, once the engine has ended and this is the last account of it.
+    /// The final metrics, once the engine has ended and this is the last handle.
     pub fn closed(&mut self) -> Option<Figures> {
-        // To count who else has it would not be enough: what they did last need not be seen yet.
+        // `Arc::strong_count` is not enough: it does not make the others' last writes visible.
         let figures = Arc::get_mut(&mut self.0)?;
         Some(*figures.get_mut().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Engine {
-    /// Takes a model, which lives on a thread of the engine's from now on.
+    /// Starts an engine's thread, which owns the model from now on.
     ///
     /// # Errors
-    /// When the system has no thread left.
+    /// If the system cannot start a thread.
     pub fn start(model: Gpt, limits: Limits) -> io::Result<Self> {
         let (to_worker, messages) = channel();
         let shape = Arc::new(model.config().clone());
@@ -88,17 +87,17 @@ impl Engine {
         &self.shape
     }
 
-    /// What it has done and holds.
+    /// The current metrics.
     pub fn figures(&self) -> Figures {
         self.account.figures()
     }
 
-    /// The same, for a caller that outlives the engine.
+    /// A handle to the metrics that outlives the engine.
     pub fn account(&self) -> Account {
         self.account.clone()
     }
 
-    /// For one request; what sets `cancelled` ends it within a step, wherever it is.
+    /// Opens a request. Setting `cancelled` ends it within a step.
     pub fn request(&self, cancelled: Arc<AtomicBool>) -> Request {
         Request::new(self.to_worker.clone(), Arc::clone(&self.shape), Arc::clone(&self.next), cancelled)
     }

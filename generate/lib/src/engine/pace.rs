@@ -1,64 +1,64 @@
-//! How much of the prompts that wait goes through the model beside the tokens that are written.
+//! The prompt budget: how many prompt tokens to prefill in a step beside the decoding rows.
 
-/// How many tokens of prompts make a step hardly twice as long as one that reads none.
+/// Learns how many prompt tokens make a step almost twice as long as a pure decode step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
-    /// Seconds of a step that reads no prompt, and how many rows it wrote.
+    /// Seconds of a pure decode step, smoothed, and its number of rows.
     step_s: f64,
-    written: usize,
-    /// Steps since then, which all read prompts.
-    since: usize,
-    /// Tokens of prompts for each second of such a step; 0 before any was seen.
+    decode_rows: usize,
+    /// Steps since the last pure decode step.
+    steps_since: usize,
+    /// Prompt tokens per second of a pure decode step; 0 until measured.
     tokens_a_second: f64,
 }
 
-/// Share of what a step took in what is known of the next.
-const NEWS: f64 = 0.3;
+/// Weight of the newest measurement in the moving average of a step's time.
+const SMOOTHING: f64 = 0.3;
 
-/// How long a step with prompts is to take, by one without: twice as long at most, and no two take
-/// the same.
-const LONGER: f64 = 1.8;
+/// Target time of a step with prompts, relative to one without. The limit is 2; the margin allows
+/// for variation between steps.
+const TARGET_RATIO: f64 = 1.8;
 
-/// Tokens of prompts in a step while others are written, before anything is known.
-const AT_FIRST: usize = 16;
+/// Budget before anything is measured.
+const INITIAL_BUDGET: usize = 16;
 
-/// After so many steps with prompts one without is due: the texts that are written have grown.
+/// Steps with prompts after which a pure decode step is due: the texts have grown meanwhile.
 const STALE_AFTER: usize = 32;
 
 impl Pace {
-    /// Learns from a step in which so many rows were written, and so many tokens of prompts read.
-    pub(super) fn took(&mut self, written: usize, of_prompts: usize, seconds: f64) {
-        if of_prompts == 0 {
-            let is_known = self.is_about(written);
-            self.step_s = if is_known { self.step_s + NEWS * (seconds - self.step_s) } else { seconds };
-            (self.written, self.since) = (written, 0);
+    /// Records the time of a step with this many decoding rows and prompt tokens.
+    pub(super) fn record(&mut self, decode_rows: usize, prompt_tokens: usize, seconds: f64) {
+        if prompt_tokens == 0 {
+            let is_known = self.is_about(decode_rows);
+            self.step_s = if is_known { self.step_s + SMOOTHING * (seconds - self.step_s) } else { seconds };
+            (self.decode_rows, self.steps_since) = (decode_rows, 0);
             return;
         }
-        self.since += 1;
+        self.steps_since += 1;
         if self.step_s > 0.0 {
-            // A prompt costs something for its length, too, however little of it is read: so the
-            // budget goes a part of the way at a time, and never by what one token seems to cost.
-            let closer = (LONGER * self.step_s / seconds).clamp(0.5, 2.0);
-            // A prompt's last tokens may be few, and say nothing of how many there might be.
-            if 2 * of_prompts >= self.budget() || closer < 1.0 {
-                self.tokens_a_second = of_prompts as f64 / self.step_s * closer;
+            // A prompt also has a cost that depends on its length, however little of it is read. So
+            // the budget is scaled a bounded factor at a time, not computed from a cost per token.
+            let factor = (TARGET_RATIO * self.step_s / seconds).clamp(0.5, 2.0);
+            // A prompt's last piece may be small, and says nothing of what a full budget costs.
+            if 2 * prompt_tokens >= self.budget() || factor < 1.0 {
+                self.tokens_a_second = prompt_tokens as f64 / self.step_s * factor;
             }
         }
     }
 
-    /// Whether what is known is of steps that write about so many rows.
-    fn is_about(&self, written: usize) -> bool {
-        4 * written.abs_diff(self.written) <= self.written
+    /// Whether the last measurement is of a step with about this many decoding rows.
+    fn is_about(&self, decode_rows: usize) -> bool {
+        4 * decode_rows.abs_diff(self.decode_rows) <= self.decode_rows
     }
 
-    /// Whether too little is known of steps that write so many rows and read no prompt.
-    pub(super) fn is_stale(&self, written: usize) -> bool {
-        !self.is_about(written) || self.since >= STALE_AFTER
+    /// Whether a pure decode step with this many rows has to be measured again.
+    pub(super) fn is_stale(&self, decode_rows: usize) -> bool {
+        !self.is_about(decode_rows) || self.steps_since >= STALE_AFTER
     }
 
-    /// Tokens of prompts that may be read in a step while others are written.
+    /// How many prompt tokens may be prefilled in a step while other rows decode.
     pub(super) fn budget(&self) -> usize {
-        if self.tokens_a_second > 0.0 { (self.tokens_a_second * self.step_s) as usize } else { AT_FIRST }
+        if self.tokens_a_second > 0.0 { (self.tokens_a_second * self.step_s) as usize } else { INITIAL_BUDGET }
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
     fn after_steps(pace: &mut Pace, steps: usize, length_s: f64) -> f64 {
         for _ in 0..steps {
             let tokens = if pace.is_stale(15) { 0 } else { pace.budget() };
-            pace.took(15, tokens, step_s(tokens, length_s));
+            pace.record(15, tokens, step_s(tokens, length_s));
         }
         step_s(pace.budget(), length_s)
     }
@@ -102,7 +102,7 @@ mod tests {
         let mut pace = Pace::default();
         after_steps(&mut pace, 20, 0.0);
         let before = pace.budget();
-        pace.took(15, before, 1.0);
+        pace.record(15, before, 1.0);
         assert!(pace.budget() * 2 >= before - 1);
         assert!((0.032..0.040).contains(&after_steps(&mut pace, 10, 0.0)));
     }
@@ -112,7 +112,7 @@ mod tests {
         let mut pace = Pace::default();
         after_steps(&mut pace, 20, 0.0);
         assert!(pace.is_stale(20) && !pace.is_stale(17));
-        pace.took(60, 0, 0.080);
+        pace.record(60, 0, 0.080);
         assert!(!pace.is_stale(60) && pace.is_stale(15));
     }
 }

@@ -1,17 +1,17 @@
-//! How far a request's prompts are read.
+//! Prefill progress of a request.
 
 use crate::sync::Arc;
 
-/// Tokens of a request's prompts.
+/// Token counts of a request's prompts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// All of them.
+    /// All tokens.
     pub total: usize,
-    /// Those that the cache held already.
+    /// Tokens that the cache already held.
     pub cached: usize,
-    /// Those that the model has read or need not.
+    /// Tokens that are in the cache by now, those in `cached` included.
     pub read: usize,
 }
 
-/// Who is told of it, on the engine's thread: it must not wait.
+/// Progress callback. It runs on the engine's thread and must not block.
 pub(super) type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;

@@ -1,8 +1,8 @@
-//! A request's way to the engine: its rows, and its questions.
+//! The request's side of the engine: its rows, and its queries.
 
 use ember_model::GptConfig;
 
-use super::ask::{Ask, AskedRow, Logits, Message};
+use super::messages::{Logits, Message, Query, QueryRow};
 use super::progress::{OnProgress, Progress};
 use crate::error::{Error, Result};
 use crate::logprobs::{finite_log_sum_exp, logprob};
@@ -12,11 +12,11 @@ use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::mpsc::{Sender, sync_channel};
 
-/// One request's way to the engine.
+/// One request to the engine; continues prompts as a model does.
 pub struct Request {
     to_worker: Sender<Message>,
     shape: Arc<GptConfig>,
-    /// The number of the next share, of all requests.
+    /// The number for the next set of rows, counted over all requests.
     next: Arc<AtomicU64>,
     cancelled: Arc<AtomicBool>,
     cached_tokens: AtomicU64,
@@ -33,13 +33,13 @@ impl Request {
         Self { to_worker, shape, next, cancelled, cached_tokens: AtomicU64::new(0), on_progress: None }
     }
 
-    /// The same, and somebody is told how far its prompts are read: before the first step, and after
-    /// each. It is told on the engine's thread, and must not wait.
+    /// Adds a callback for prefill progress, called before the first step and after each. It runs
+    /// on the engine's thread and must not block.
     pub fn telling(self, on_progress: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Self { on_progress: Some(Arc::new(on_progress)), ..self }
     }
 
-    /// Tokens of its prompts that the cache held already.
+    /// Prompt tokens that the cache already held.
     pub fn cached_tokens(&self) -> u64 {
         self.cached_tokens.load(Ordering::Relaxed)
     }
@@ -52,15 +52,15 @@ impl Continues for Request {
 
     fn sequences<'s>(&'s self, prompts: &[&[u32]], slots: usize) -> Box<dyn Sequences + 's> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        Box::new(Share::new(self, number, prompts, slots))
+        Box::new(RequestRows::new(self, number, prompts, slots))
     }
 }
 
 /// Rows of one request, whose logits the engine computes.
-struct Share<'a> {
+struct RequestRows<'a> {
     request: &'a Request,
     number: u64,
-    /// Positions that it will take at most.
+    /// Most KV-cache slots that it will need.
     slots: usize,
     rows: Vec<Row>,
 }
@@ -68,13 +68,13 @@ struct Share<'a> {
 #[derive(Clone)]
 struct Row {
     ids: Vec<u32>,
-    /// What it goes on from in the cache: the row of the last question, where it has not slid since.
+    /// The row of the previous query whose cache this row continues.
     from: Option<usize>,
-    /// Where its window began then.
+    /// Where its window began in that query.
     begin: usize,
 }
 
-impl<'a> Share<'a> {
+impl<'a> RequestRows<'a> {
     fn new(request: &'a Request, number: u64, prompts: &[&[u32]], slots: usize) -> Self {
         Self {
             request,
@@ -84,26 +84,25 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// Asks the engine for the logits after each of the last `counts[row]` ids of every row.
-    fn ask(&mut self, counts: &[usize]) -> Result<Vec<Logits>> {
+    /// Queries the engine for the logits after each of the last `counts[row]` ids of every row.
+    fn query(&mut self, counts: &[usize]) -> Result<Vec<Logits>> {
         let context_length = self.context_length();
         let asked = |(row, &count): (&mut Row, &usize)| {
             let begin = row.ids.len().saturating_sub(context_length);
-            // In a window that slides every token gets another position: it begins anew.
+            // When the window slides every token gets another position, so the row starts afresh.
             let from = row.from.filter(|_| std::mem::replace(&mut row.begin, begin) == begin);
-            AskedRow { ids: row.ids[begin..].to_vec(), count, from }
+            QueryRow { ids: row.ids[begin..].to_vec(), count, from }
         };
         let is_first = self.rows.iter().all(|row| row.from.is_none());
         let rows = self.rows.iter_mut().zip(counts).map(asked).collect();
         let (reply, answer) = sync_channel(1);
         let Request { to_worker, cancelled, cached_tokens, on_progress, .. } = self.request;
-        let on_progress = on_progress.clone().filter(|_| is_first);
-        let ask =
-            Ask { request: self.number, slots: self.slots, rows, cancelled: Arc::clone(cancelled), on_progress, reply };
+        let (cancelled, on_progress) = (Arc::clone(cancelled), on_progress.clone().filter(|_| is_first));
+        let query = Query { request: self.number, slots: self.slots, rows, cancelled, on_progress, reply };
         let gone = || Error::Device("the engine has ended".to_owned());
-        to_worker.send(Message::Ask(ask)).map_err(|_| gone())?;
+        to_worker.send(Message::Query(query)).map_err(|_| gone())?;
         let answer = answer.recv().map_err(|_| gone())??;
-        // Later it asks for what it wrote itself.
+        // Later queries find only the request's own tokens in the cache.
         if is_first {
             cached_tokens.fetch_add(answer.cached_tokens, Ordering::Relaxed);
         }
@@ -112,14 +111,14 @@ impl<'a> Share<'a> {
     }
 }
 
-impl Drop for Share<'_> {
+impl Drop for RequestRows<'_> {
     fn drop(&mut self) {
-        // Nobody is left to tell where the engine has ended.
+        // Sending fails if the engine has ended, and then there is nothing to release.
         let _ = self.request.to_worker.send(Message::Left(self.number));
     }
 }
 
-impl Sequences for Share<'_> {
+impl Sequences for RequestRows<'_> {
     fn vocab_size(&self) -> usize {
         self.request.shape.vocab_size
     }
@@ -149,16 +148,16 @@ impl Sequences for Share<'_> {
     }
 
     fn logits_of_last(&mut self, counts: &[usize]) -> Result<Vec<f32>> {
-        Ok(self.ask(counts)?.iter().map(|logits| &**logits).collect::<Vec<_>>().concat())
+        Ok(self.query(counts)?.iter().map(|logits| &**logits).collect::<Vec<_>>().concat())
     }
 
-    // Sooner than a copy of the logits could be made.
+    // Computed from the shared logits, which is faster than copying them.
     fn argmax(&mut self) -> Result<Option<Vec<Argmax>>> {
         let best = |logits: &Logits| {
             let log_sum_exp = finite_log_sum_exp(logits)?;
             let id = greedy(logits);
             Ok(Argmax { id, logprob: logprob(logits[id as usize], log_sum_exp) })
         };
-        self.ask(&vec![1; self.rows.len()])?.iter().map(best).collect::<Result<_>>().map(Some)
+        self.query(&vec![1; self.rows.len()])?.iter().map(best).collect::<Result<_>>().map(Some)
     }
 }

@@ -1,4 +1,4 @@
-//! The engine's thread: what it was asked, and which of it goes through the model in each step.
+//! The engine's thread: takes queries, and decides which rows run in each forward pass.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -8,9 +8,9 @@ use std::time::Duration;
 use ember_kernels::is_cpu;
 use ember_model::Gpt;
 
-use super::ask::{Answer, Ask, AskedRow, Logits, Message};
-use super::held::HeldRows;
+use super::held::CachedRows;
 use super::limits::{Figures, Limits};
+use super::messages::{Answer, Logits, Message, Query, QueryRow};
 use super::pace::Pace;
 use super::progress::Progress;
 use crate::error::{Error, Result};
@@ -19,250 +19,249 @@ use crate::sync::mpsc::{Receiver, RecvTimeoutError};
 use crate::sync::{Arc, Instant, RwLock};
 use crate::tokens::from_tensor;
 
-/// An engine at rest waits for more requests after the first, and begins once none has come for so
-/// long. That is longer than another thread may keep a processor from those who come (3 ms on Linux).
+/// After its first request an idle engine waits for more, until none has arrived for this long. It
+/// is longer than the scheduler may keep an arriving thread off a processor (3 ms on Linux).
 const GATHER: Duration = Duration::from_millis(6);
 
-/// So long after the first request an engine at rest begins, even if others still come.
-const GATHER_AT_MOST: Duration = Duration::from_millis(50);
+/// An idle engine starts at most this long after its first request, even if more keep arriving.
+const MAX_GATHER: Duration = Duration::from_millis(50);
 
-/// How often requests that wait for room are looked at: they may have been cancelled.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often to check whether waiting requests have been cancelled.
+const CANCEL_POLL: Duration = Duration::from_millis(20);
 
-/// The least budget of a step: less might never get a prompt of three tokens on its way.
-const FEWEST_TOKENS: usize = 4;
+/// The smallest prompt budget of a step: with less, a prompt of three tokens might never start.
+const MIN_STEP_TOKENS: usize = 4;
 
-/// A question whose rows are in the cache.
-struct Reading {
-    ask: Ask,
-    /// Logits of each row, as far as it is read.
+/// A query whose rows are in the cache.
+struct ActiveQuery {
+    query: Query,
+    /// The logits computed so far, by row.
     logits: Vec<Vec<Logits>>,
     cached_tokens: u64,
 }
 
-/// What the engine's thread has. A request first waits for room in the cache; from then on it is
-/// admitted until it leaves, and in turns has asked for logits, or is choosing tokens by those that
-/// it got, in its own thread.
+/// The engine's state. A request first waits for room in the cache, and is then admitted until it
+/// leaves. Until then it either has an active query, or is choosing tokens in its own thread.
 pub(super) struct Worker {
     model: Gpt,
     limits: Limits,
-    held: HeldRows,
-    /// Questions of requests that wait for room, in the order in which they came.
-    waiting: VecDeque<Ask>,
-    /// Questions of admitted requests that are being answered, the oldest first.
-    reading: Vec<Reading>,
-    /// Requests at work, and the positions that are kept for each.
+    held: CachedRows,
+    /// First queries of requests that wait for room, oldest first.
+    waiting: VecDeque<Query>,
+    /// Queries of admitted requests that are being answered, oldest first.
+    active: Vec<ActiveQuery>,
+    /// Admitted requests, and the KV-cache slots reserved for each.
     admitted: HashMap<u64, usize>,
     pace: Pace,
     figures: Figures,
-    told: Arc<RwLock<Figures>>,
+    /// A snapshot of the figures for other threads.
+    published: Arc<RwLock<Figures>>,
 }
 
 impl Worker {
-    pub(super) fn new(model: Gpt, limits: Limits, told: Arc<RwLock<Figures>>) -> Self {
-        let held = HeldRows::new(&model, limits);
-        let (waiting, reading, admitted) = (VecDeque::new(), Vec::new(), HashMap::new());
+    pub(super) fn new(model: Gpt, limits: Limits, published: Arc<RwLock<Figures>>) -> Self {
+        let held = CachedRows::new(&model, limits);
+        let (waiting, active, admitted) = (VecDeque::new(), Vec::new(), HashMap::new());
         let pace = Pace::default();
-        Self { model, limits, held, waiting, reading, admitted, pace, figures: Figures::default(), told }
+        Self { model, limits, held, waiting, active, admitted, pace, figures: Figures::default(), published }
     }
 
-    /// Answers until nobody can ask any more.
+    /// Runs steps until all senders are gone.
     pub(super) fn work(mut self, messages: &Receiver<Message>) {
         let mut took = Duration::ZERO;
         while self.listen(messages, took) {
             self.admit();
-            took = self.step_where_it_is_quick().unwrap_or(took);
-            self.tell();
+            took = self.run_step().unwrap_or(took);
+            self.publish();
         }
     }
 
-    /// Takes in what was asked until a step is worth taking. Where there is something to read it
-    /// waits for requests that are choosing, for as long as the last step took (`patience`): a step
-    /// for many costs hardly more than one for few. Gives whether anybody can still ask.
+    /// Handles messages until a step is worth running. If some queries are active, it still waits
+    /// for the requests that are choosing tokens, for as long as the last step took (`patience`): a
+    /// step for many rows costs hardly more than one for few. Returns false once all is done.
     fn listen(&mut self, messages: &Receiver<Message>, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         loop {
-            // Also where the last request has left just now.
+            // The last request may have left just now.
             if self.admitted.is_empty() && self.waiting.is_empty() {
                 return self.gather(messages);
             }
-            let are_choosing = self.admitted.len() > self.reading.len();
-            let message = if !self.reading.is_empty() {
-                // A step can be taken. It is put off only for those who may ask at any moment.
+            let are_choosing = self.admitted.len() > self.active.len();
+            let message = if !self.active.is_empty() {
+                // A step could run now. Delay it only for requests that are choosing a token.
                 let left = if are_choosing { until.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
                 messages.recv_timeout(left)
             } else if !self.waiting.is_empty() {
-                // All at work are choosing, and one of them has to leave before another can begin.
-                messages.recv_timeout(LOOK)
+                // All admitted requests are choosing; one has to leave before another is admitted.
+                messages.recv_timeout(CANCEL_POLL)
             } else {
                 messages.recv().map_err(|_| RecvTimeoutError::Disconnected)
             };
             match message {
-                Ok(message) => self.take_in(message),
+                Ok(message) => self.handle(message),
                 Err(RecvTimeoutError::Timeout) => return true,
-                Err(RecvTimeoutError::Disconnected) => return !(self.reading.is_empty() && self.waiting.is_empty()),
+                Err(RecvTimeoutError::Disconnected) => return !(self.active.is_empty() && self.waiting.is_empty()),
             }
-            if self.reading.is_empty() && !self.waiting.is_empty() {
-                return true; // one of them may begin
+            if self.active.is_empty() && !self.waiting.is_empty() {
+                return true; // there may be room to admit one of them
             }
         }
     }
 
-    /// Waits for somebody to ask where nobody does, and a moment longer for those who come at the
-    /// same time: their prompts are then read in one pass, and their tokens written in step. Gives
-    /// whether anybody can still ask.
+    /// Waits for an idle engine's first query, and a moment longer for others that arrive at the
+    /// same time: their prompts then share one prefill pass, and they decode in lockstep. Returns
+    /// false once all senders are gone.
     fn gather(&mut self, messages: &Receiver<Message>) -> bool {
         let Ok(first) = messages.recv() else { return false };
-        self.take_in(first);
-        let until = Instant::now() + GATHER_AT_MOST;
+        self.handle(first);
+        let until = Instant::now() + MAX_GATHER;
         while Instant::now() < until
             && let Ok(message) = messages.recv_timeout(GATHER)
         {
-            self.take_in(message);
+            self.handle(message);
         }
         true
     }
 
-    fn take_in(&mut self, message: Message) {
+    fn handle(&mut self, message: Message) {
         match message {
-            Message::Ask(ask) => {
-                if self.admitted.contains_key(&ask.request) {
-                    self.begin(ask);
+            Message::Query(query) => {
+                if self.admitted.contains_key(&query.request) {
+                    self.activate(query);
                 } else {
-                    self.waiting.push_back(ask);
+                    self.waiting.push_back(query);
                 }
             }
             Message::Left(request) => {
                 self.admitted.remove(&request);
-                self.waiting.retain(|ask| ask.request != request);
-                self.reading.retain(|reading| reading.ask.request != request);
-                self.held.let_go(request);
-                self.tell();
+                self.waiting.retain(|query| query.request != request);
+                self.active.retain(|active| active.query.request != request);
+                self.held.release(request);
+                self.publish();
             }
         }
     }
 
-    /// Lets those begin who wait, in their order, as long as there is room for what they ask; one
-    /// by itself always.
+    /// Admits waiting requests in order while their slots fit into the cache. If none is admitted
+    /// yet, the first is admitted whatever its size.
     fn admit(&mut self) {
-        self.waiting.retain(|ask| {
-            let goes_on = !is_cancelled(ask);
-            if !goes_on {
-                answer(ask, Err(Error::Cancelled));
+        self.waiting.retain(|query| {
+            let keep = !is_cancelled(query);
+            if !keep {
+                answer(query, Err(Error::Cancelled));
             }
-            goes_on
+            keep
         });
-        while let Some(ask) = self.waiting.front() {
-            let kept: usize = self.admitted.values().sum();
-            if !self.admitted.is_empty() && kept + ask.slots > self.limits.usable_slots() {
+        while let Some(query) = self.waiting.front() {
+            let reserved: usize = self.admitted.values().sum();
+            if !self.admitted.is_empty() && reserved + query.slots > self.limits.usable_slots() {
                 break;
             }
-            self.admitted.insert(ask.request, ask.slots);
-            if let Some(ask) = self.waiting.pop_front() {
-                self.begin(ask);
+            self.admitted.insert(query.request, query.slots);
+            if let Some(query) = self.waiting.pop_front() {
+                self.activate(query);
             }
         }
     }
 
-    fn begin(&mut self, ask: Ask) {
-        let cached_tokens = self.held.take_up(ask.request, &ask.rows);
+    fn activate(&mut self, query: Query) {
+        let cached_tokens = self.held.assign(query.request, &query.rows);
         self.figures.cached_tokens += cached_tokens;
-        let logits = ask.rows.iter().map(|_| Vec::new()).collect();
-        let reading = Reading { ask, logits, cached_tokens };
-        self.tell_progress(&reading);
-        self.reading.push(reading);
+        let logits = query.rows.iter().map(|_| Vec::new()).collect();
+        let active = ActiveQuery { query, logits, cached_tokens };
+        self.report_progress(&active);
+        self.active.push(active);
     }
 
-    /// A step, on the CPU inside the pool: from outside each of its many small pieces would wake a
-    /// thread, and wait for it. A GPU is always asked from this thread: for the runtime every thread
-    /// is a stream of its own, and what stands in one comes in its order by itself.
-    fn step_where_it_is_quick(&mut self) -> Option<Duration> {
+    /// Runs a step. On the CPU it runs inside the thread pool: from outside, each of its many small
+    /// tasks would wake a pool thread and wait for it. On a GPU it runs on this thread, because the
+    /// runtime gives every thread its own stream, and only work within one stream is ordered.
+    fn run_step(&mut self) -> Option<Duration> {
         if is_cpu(&self.model.device()) { rayon::scope(|_| self.step()) } else { self.step() }
     }
 
-    /// One pass through the model, and the answers that are complete with it; how long it took, or
-    /// none where nothing is to be read.
+    /// Runs one forward pass and answers the queries that it completes. Returns how long it took,
+    /// or `None` if there was nothing to run.
     fn step(&mut self) -> Option<Duration> {
         let began = Instant::now();
-        for Reading { ask, .. } in self.reading.extract_if(.., |reading| is_cancelled(&reading.ask)) {
-            self.held.let_go(ask.request);
-            answer(&ask, Err(Error::Cancelled));
+        for ActiveQuery { query, .. } in self.active.extract_if(.., |active| is_cancelled(&active.query)) {
+            self.held.release(query.request);
+            answer(&query, Err(Error::Cancelled));
         }
         let mut pieces = self.pieces();
         if pieces.is_empty() {
             return None;
         }
         self.held.make_room(pieces.iter().map(Piece::tokens).sum());
-        // Where a row stands in the cache follows from what is kept; in its order the logits come.
-        pieces.sort_by_cached_key(|piece| self.place(piece));
-        let logits = self.read(&pieces);
+        // `make_room` may have moved rows. The logits come in the order of the cache rows.
+        pieces.sort_by_cached_key(|piece| self.cache_row(piece));
+        let logits = self.forward(&pieces);
         self.figures.steps += 1;
         self.figures.tokens += pieces.iter().map(|piece| piece.tokens() as u64).sum::<u64>();
         match logits {
             Ok(logits) => {
-                self.measure(&pieces, began.elapsed());
-                self.hand_out(&pieces, logits);
-                self.reading.iter().for_each(|reading| self.tell_progress(reading));
-                self.tell(); // before its answers are given, so that who has one finds it counted
-                self.conclude();
+                self.update_pace(&pieces, began.elapsed());
+                self.distribute_logits(&pieces, logits);
+                self.active.iter().for_each(|active| self.report_progress(active));
+                self.publish(); // before the answers, so that their receivers see this step counted
+                self.send_answers();
             }
-            Err(error) => self.give_up(&error),
+            Err(error) => self.fail_active(&error),
         }
         Some(began.elapsed())
     }
 
-    /// Where in the cache the row stands that a piece is of.
-    fn place(&self, piece: &Piece) -> usize {
-        self.held.place(self.reading[piece.reading].ask.request, piece.row)
+    /// The cache row of a piece.
+    fn cache_row(&self, piece: &Piece) -> usize {
+        self.held.cache_row(self.active[piece.active].query.request, piece.row)
     }
 
-    /// Takes the pieces through the model: the logits that are wanted of each, one piece after the
-    /// other.
-    fn read(&mut self, pieces: &[Piece]) -> Result<Vec<f32>> {
-        let mut news: Vec<&[u32]> = vec![&[]; self.held.rows.len()];
+    /// Runs the pieces through the model. Returns the wanted logits, piece by piece.
+    fn forward(&mut self, pieces: &[Piece]) -> Result<Vec<f32>> {
+        let mut new_ids: Vec<&[u32]> = vec![&[]; self.held.rows.len()];
         let mut wanted = vec![0; self.held.rows.len()];
         for piece in pieces {
-            let asked = &self.reading[piece.reading].ask.rows[piece.row];
-            let place = self.place(piece);
-            (news[place], wanted[place]) = (&asked.ids[piece.ids.clone()], piece.wanted(asked));
+            let query_row = &self.active[piece.active].query.rows[piece.row];
+            let cache_row = self.cache_row(piece);
+            (new_ids[cache_row], wanted[cache_row]) = (&query_row.ids[piece.ids.clone()], piece.wanted(query_row));
         }
-        from_tensor(self.model.forward_cached_last(&news, &wanted, &mut self.held.cache))
+        from_tensor(self.model.forward_cached_last(&new_ids, &wanted, &mut self.held.cache))
     }
 
-    /// Learns from how long a pass took.
-    fn measure(&mut self, pieces: &[Piece], took: Duration) {
-        let of_prompts = pieces.iter().map(Piece::tokens).filter(|&tokens| tokens > 1).sum();
-        let written = pieces.iter().filter(|piece| piece.tokens() == 1).count();
-        if written > 0 {
-            self.pace.took(written, of_prompts, took.as_secs_f64());
+    /// Records how long a pass took.
+    fn update_pace(&mut self, pieces: &[Piece], took: Duration) {
+        let prompt_tokens = pieces.iter().map(Piece::tokens).filter(|&tokens| tokens > 1).sum();
+        let decode_rows = pieces.iter().filter(|piece| piece.tokens() == 1).count();
+        if decode_rows > 0 {
+            self.pace.record(decode_rows, prompt_tokens, took.as_secs_f64());
         }
     }
 
-    /// Gives each question its part of a pass's logits, and takes down what was read.
-    fn hand_out(&mut self, pieces: &[Piece], logits: Vec<f32>) {
-        let (of_step, mut from) = (Arc::new(logits), 0);
+    /// Gives each query its share of a pass's logits, and records which ids are now in the cache.
+    fn distribute_logits(&mut self, pieces: &[Piece], logits: Vec<f32>) {
+        let (step_logits, mut from) = (Arc::new(logits), 0);
         for piece in pieces {
-            let place = self.place(piece);
-            let Reading { ask, logits, .. } = &mut self.reading[piece.reading];
-            let asked = &ask.rows[piece.row];
-            let to = from + piece.wanted(asked) * self.model.config().vocab_size;
+            let cache_row = self.cache_row(piece);
+            let ActiveQuery { query, logits, .. } = &mut self.active[piece.active];
+            let query_row = &query.rows[piece.row];
+            let to = from + piece.wanted(query_row) * self.model.config().vocab_size;
             if to > from {
-                logits[piece.row].push(Logits { of_step: Arc::clone(&of_step), range: from..to });
+                logits[piece.row].push(Logits { step_logits: Arc::clone(&step_logits), range: from..to });
             }
             from = to;
-            self.held.has_read(place, &asked.ids[piece.ids.clone()]);
+            self.held.append(cache_row, &query_row.ids[piece.ids.clone()]);
         }
     }
 
-    /// What goes through the model next: first rows of which one token is left to read, then
-    /// pieces of the others, the oldest first, as far as the budget goes.
+    /// The batch of the next pass: first the rows with one uncached token (decode), then pieces of
+    /// the other rows (prefill), oldest first, within the budget.
     fn pieces(&self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut long = Vec::new();
-        for (reading, Reading { ask, .. }) in self.reading.iter().enumerate() {
-            for (row, asked) in ask.rows.iter().enumerate() {
-                let read = asked.ids.len() - unread(&self.held, ask.request, row, asked);
-                let piece = Piece { reading, row, ids: read..asked.ids.len() };
+        for (active, ActiveQuery { query, .. }) in self.active.iter().enumerate() {
+            for (row, query_row) in query.rows.iter().enumerate() {
+                let cached = query_row.ids.len() - uncached(&self.held, query.request, row, query_row);
+                let piece = Piece { active, row, ids: cached..query_row.ids.len() };
                 match piece.tokens() {
                     0 => {}
                     1 => pieces.push(piece),
@@ -270,19 +269,19 @@ impl Worker {
                 }
             }
         }
-        // Those who are choosing a token wait for the next step, too.
-        let prompts: HashSet<usize> = long.iter().map(|piece| piece.reading).collect();
-        let are_written = self.admitted.len() > prompts.len();
-        let most = self.limits.tokens_per_step.max(FEWEST_TOKENS);
-        // Now and then a step reads no prompt, so that it is known how long such a step takes.
+        // A request that is choosing a token counts as decoding: it waits for the next step, too.
+        let in_prefill: HashSet<usize> = long.iter().map(|piece| piece.active).collect();
+        let any_decoding = self.admitted.len() > in_prefill.len();
+        let most = self.limits.tokens_per_step.max(MIN_STEP_TOKENS);
+        // Now and then a step runs no prefill, to measure how long a pure decode step takes.
         let mut budget = match pieces.len() {
-            _ if !are_written => most,
-            written if written > 0 && self.pace.is_stale(written) => 0,
-            _ => self.pace.budget().clamp(FEWEST_TOKENS, most),
+            _ if !any_decoding => most,
+            decode_rows if decode_rows > 0 && self.pace.is_stale(decode_rows) => 0,
+            _ => self.pace.budget().clamp(MIN_STEP_TOKENS, most),
         };
         for Piece { ids, .. } in &mut long {
             let mut tokens = ids.len().min(budget);
-            // One left by itself would go another way through attention.
+            // Never leave a single position: it would take another path through attention.
             tokens -= usize::from(ids.len() == tokens + 1);
             ids.end = ids.start + if tokens < 2 { 0 } else { tokens };
             budget -= ids.len();
@@ -291,52 +290,54 @@ impl Worker {
         pieces
     }
 
-    /// Tells who wants to know how far a question's rows are read.
-    fn tell_progress(&self, Reading { ask, cached_tokens, .. }: &Reading) {
-        let Some(on_progress) = &ask.on_progress else { return };
-        let total = ask.rows.iter().map(|row| row.ids.len()).sum();
-        let rest: usize =
-            ask.rows.iter().enumerate().map(|(row, asked)| unread(&self.held, ask.request, row, asked)).sum();
+    /// Reports the prefill progress of a query to its callback, if it has one.
+    fn report_progress(&self, ActiveQuery { query, cached_tokens, .. }: &ActiveQuery) {
+        let Some(on_progress) = &query.on_progress else { return };
+        let total = query.rows.iter().map(|row| row.ids.len()).sum();
+        let left = |(row, query_row)| uncached(&self.held, query.request, row, query_row);
+        let rest: usize = query.rows.iter().enumerate().map(left).sum();
         on_progress(Progress { total, cached: *cached_tokens as usize, read: total - rest });
     }
 
-    /// Answers the questions whose rows are read.
-    fn conclude(&mut self) {
-        let (held, mut reading) = (&self.held, std::mem::take(&mut self.reading));
-        let is_read = |reading: &mut Reading| {
-            let Ask { request, rows, .. } = &reading.ask;
-            rows.iter().enumerate().all(|(row, asked)| unread(held, *request, row, asked) == 0)
+    /// Answers the queries whose rows are complete.
+    fn send_answers(&mut self) {
+        let (held, mut active) = (&self.held, std::mem::take(&mut self.active));
+        let is_complete = |active: &mut ActiveQuery| {
+            let Query { request, rows, .. } = &active.query;
+            rows.iter().enumerate().all(|(row, query_row)| uncached(held, *request, row, query_row) == 0)
         };
-        for Reading { ask, logits, cached_tokens } in reading.extract_if(.., is_read) {
+        for ActiveQuery { query, logits, cached_tokens } in active.extract_if(.., is_complete) {
             let logits = logits.into_iter().flatten().collect();
-            answer(&ask, Ok(Answer { logits, cached_tokens }));
+            answer(&query, Ok(Answer { logits, cached_tokens }));
         }
-        self.reading = reading;
+        self.active = active;
     }
 
-    /// Tells all who wait for the pass that it failed.
-    fn give_up(&mut self, error: &Error) {
-        self.tell();
-        for Reading { ask, .. } in self.reading.drain(..) {
-            self.held.let_go(ask.request);
-            answer(&ask, Err(Error::device(error)));
+    /// Answers all active queries with the error of a failed pass.
+    fn fail_active(&mut self, error: &Error) {
+        self.publish();
+        for ActiveQuery { query, .. } in self.active.drain(..) {
+            self.held.release(query.request);
+            answer(&query, Err(Error::device(error)));
         }
     }
 
-    fn tell(&mut self) {
+    /// Updates the figures and publishes them to other threads.
+    fn publish(&mut self) {
         let Self { figures, held, waiting, admitted, .. } = self;
         (figures.running, figures.waiting) = (admitted.len(), waiting.len());
         figures.slots = held.in_use();
-        *self.told.write().unwrap_or_else(PoisonError::into_inner) = *figures;
+        *self.published.write().unwrap_or_else(PoisonError::into_inner) = *figures;
     }
 }
 
-/// Tokens of one row that go through the model in one step.
+/// Tokens of one row that run in one step.
 struct Piece {
-    /// Which question it is of, and which of its rows.
-    reading: usize,
+    /// Index into [`Worker::active`].
+    active: usize,
+    /// Index among the query's rows.
     row: usize,
-    /// Which of the row's ids.
+    /// Range of the row's ids.
     ids: Range<usize>,
 }
 
@@ -345,26 +346,26 @@ impl Piece {
         self.ids.len()
     }
 
-    /// Behind how many of its tokens the logits are wanted: those among the row's last.
-    fn wanted(&self, asked: &AskedRow) -> usize {
-        let first = asked.ids.len() - asked.count;
+    /// How many of its tokens need logits: those among the row's last `count`.
+    fn wanted(&self, query_row: &QueryRow) -> usize {
+        let first = query_row.ids.len() - query_row.count;
         self.ids.end - first.clamp(self.ids.start, self.ids.end)
     }
 }
 
-/// How many ids of a request's row are still to be read.
-fn unread(held: &HeldRows, request: u64, row: usize, asked: &AskedRow) -> usize {
-    match asked.count {
+/// How many ids of a request's row the pass still has to read; 0 if no logits are wanted.
+fn uncached(held: &CachedRows, request: u64, row: usize, query_row: &QueryRow) -> usize {
+    match query_row.count {
         0 => 0,
-        _ => asked.ids.len() - held.rows[held.place(request, row)].ids.len(),
+        _ => query_row.ids.len() - held.rows[held.cache_row(request, row)].ids.len(),
     }
 }
 
-fn is_cancelled(ask: &Ask) -> bool {
-    ask.cancelled.load(Ordering::Relaxed)
+fn is_cancelled(query: &Query) -> bool {
+    query.cancelled.load(Ordering::Relaxed)
 }
 
-fn answer(ask: &Ask, answer: Result<Answer>) {
-    // Whoever asked may be gone.
-    let _ = ask.reply.send(answer);
+fn answer(query: &Query, answer: Result<Answer>) {
+    // The receiver may be gone.
+    let _ = query.reply.send(answer);
 }
