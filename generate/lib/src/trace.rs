@@ -1,49 +1,49 @@
-//! What happened at a step of decoding, in numbers: which tokens were in the running, what each
-//! processor did to them, and how one of them was chosen.
+//! Traces of decoding steps: the candidate tokens, what each processor did to them, and how one of
+//! them was chosen.
 
 use serde::{Deserialize, Serialize};
 
 use crate::logprobs::{rank, top_k};
 use crate::{completion::FinishReason, sampler::Drawn, softmax::softmax};
 
-/// Where a token stands among all at some point of the chain.
+/// A token's logit, probability and rank at one point of the processor chain.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Standing {
     /// Its logit.
     pub logit: f32,
-    /// Its share of the softmax.
+    /// Its softmax probability.
     pub probability: f32,
-    /// 1 for the best; of equal ones the lower id is better.
+    /// 1 for the best; ties go to the lower id.
     pub rank: u32,
 }
 
-/// What one processor made of a token.
+/// What one processor did to a token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     /// The processor's name.
     pub by: String,
-    /// Where the token stands after it; none once it is removed.
+    /// The token's standing after it; none if it was removed.
     pub after: Option<Standing>,
 }
 
-/// A token that was in the running.
+/// A candidate token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     /// Its id.
     pub id: u32,
-    /// Its text, where there is a tokenizer; filled in by whoever has it.
+    /// Its text; filled in by callers that have a tokenizer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// Where the model put it.
+    /// Its standing in the model's own logits.
     pub before: Standing,
-    /// The processors that moved it, in order: its logit, its probability or its rank.
+    /// The processors that changed its logit, probability or rank, in order.
     pub changes: Vec<Change>,
     /// The processor that removed it.
     pub removed_by: Option<String>,
 }
 
 impl Candidate {
-    /// Its probability after all processors; none where one of them removed it.
+    /// Its probability after all processors; none if one of them removed it.
     pub fn final_probability(&self) -> Option<f32> {
         let standing = self.changes.last().map_or(Some(self.before), |change| change.after);
         standing.map(|standing| standing.probability)
@@ -55,10 +55,10 @@ impl Candidate {
 pub struct ChoiceTrace {
     /// Tokens generated before it.
     pub step: usize,
-    /// The tokens that mattered: the best before the processors, the best after them, and the
-    /// chosen one; best first by the model's own word.
+    /// The traced tokens: the best before the processors, the best after them, and the chosen one;
+    /// best first by the model's own logits.
     pub candidates: Vec<Candidate>,
-    /// The random number in [0, 1), where one was drawn.
+    /// The random number in [0, 1), if one was drawn.
     pub draw: Option<f64>,
     /// The chosen token's share of the unit interval, in which the number lies.
     pub interval: Option<(f64, f64)>,
@@ -71,34 +71,35 @@ pub struct ChoiceTrace {
 /// How one token was chosen, with all logits of its step.
 #[derive(Clone, Debug)]
 pub struct TracedStep {
-    /// The account.
+    /// The trace of the choice.
     pub choice: ChoiceTrace,
     /// The model's logits, `[vocab]`.
     pub unmodified: Vec<f32>,
-    /// What the processors made of them, `[vocab]`; minus infinity where a token was removed.
+    /// The processed logits, `[vocab]`; minus infinity for removed tokens.
     pub processed: Vec<f32>,
 }
 
-/// Takes down the logits after each processor that changes them.
+/// Records the logits after each processor that changes them.
 pub struct Recorder {
-    /// The logits `[vocab]` at first, and after each processor that changed any, with its name.
+    /// The initial logits `[vocab]`, then those after each processor that changed any, with its
+    /// name.
     stages: Vec<(&'static str, Vec<f32>)>,
 }
 
 impl Recorder {
-    /// Begins with a row of logits `[vocab]`.
+    /// Starts from a row of logits `[vocab]`.
     pub fn new(logits: &[f32]) -> Self {
         Self { stages: vec![("", logits.to_vec())] }
     }
 
-    /// Takes down what the processor of this name made of them.
+    /// Records the logits after the processor with this name.
     pub fn after(&mut self, name: &'static str, logits: &[f32]) {
         if self.stages.last().is_none_or(|(_, before)| before != logits) {
             self.stages.push((name, logits.to_vec()));
         }
     }
 
-    /// The account of a choice among the `count` best before and after.
+    /// The trace of a choice, with the `count` best tokens before and after the processors.
     pub fn finish(self, step: usize, id: u32, logprob: f32, drawn: Option<Drawn>, count: usize) -> ChoiceTrace {
         ChoiceTrace {
             step,
@@ -110,10 +111,10 @@ impl Recorder {
         }
     }
 
-    /// What became of the `count` best before and after, and of `others`; best first by the model's
-    /// own word.
+    /// Traces the `count` best tokens before and after the processors, and `others`; best first by
+    /// the model's own logits.
     pub fn candidates(&self, count: usize, others: &[u32]) -> Vec<Candidate> {
-        // There is always the stage that `new` puts in.
+        // `new` always adds the first stage.
         let (first, last) = (&self.stages[0].1, &self.stages[self.stages.len() - 1].1);
         let mut ids = top_k(count, first);
         ids.extend(top_k(count, last).into_iter().filter(|&id| last[id as usize] > f32::NEG_INFINITY));
@@ -137,7 +138,7 @@ impl Recorder {
     }
 }
 
-/// Where each of `ids` stands among `logits` `[vocab]`; none for those removed.
+/// The standing of each of `ids` in `logits` `[vocab]`; none for removed tokens.
 fn standings(ids: &[u32], logits: &[f32]) -> Vec<Option<Standing>> {
     let probabilities = softmax(logits);
     let stand = |&id: &u32| {
@@ -154,17 +155,16 @@ fn standings(ids: &[u32], logits: &[f32]) -> Vec<Option<Standing>> {
 /// One step of one prompt's beams, or of one group of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BeamStep {
-    /// The prompt's place in the batch.
+    /// The prompt's index in the batch.
     pub prompt: usize,
     /// Tokens generated before this step.
     pub step: usize,
     /// The group of a diverse search, else 0.
     pub group: usize,
-    /// For each beam before this step, what the processors did to the tokens that mattered.
+    /// For each beam before this step, what the processors did to the traced tokens.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub beams: Vec<Vec<Candidate>>,
-    /// Every candidate that was considered, in the order of the ranking (of the draws, in beam
-    /// sampling).
+    /// Every candidate considered, by rank (in beam sampling, in the order of the draws).
     pub candidates: Vec<BeamCandidate>,
     /// The finished texts after this step, best first.
     pub pool: Vec<PoolEntry>,
@@ -172,10 +172,10 @@ pub struct BeamStep {
     pub stopped: Option<Stopped>,
 }
 
-/// A beam and one more token.
+/// A candidate: a beam plus one token.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BeamCandidate {
-    /// The beam that it continues, by its number among the group's beams before this step.
+    /// Index of its parent among the group's beams before this step.
     pub parent: usize,
     /// The token's id.
     pub token: u32,
@@ -185,34 +185,34 @@ pub struct BeamCandidate {
     pub model_logprob: f32,
     /// The sum of the processed log-probabilities of all its tokens.
     pub score: f64,
-    /// The score and its noise, by which beam sampling ranks; otherwise the score.
+    /// What candidates are ranked by: the score, in beam sampling plus noise.
     pub rank_key: f64,
-    /// What became of it.
+    /// What happened to it.
     pub fate: Fate,
 }
 
-/// What became of a candidate.
+/// What happened to a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "fate")]
 #[allow(missing_docs)] // a variant's sentence names its fields
 pub enum Fate {
-    /// It goes on as the beam with the number `beam` among the group's beams after this step.
+    /// It became the beam with index `beam` among the group's beams after this step.
     GoesOn { beam: usize },
-    /// It ended for a reason, with a final score that is normalised by length; `kept` where the
-    /// pool of finished texts took it, being among the best of those that have ended.
+    /// It ended for `reason`, with the length-normalised `final_score`; `kept` if it was good
+    /// enough for the pool of finished texts.
     Finished { final_score: f64, reason: FinishReason, kept: bool },
     /// It ended, but was not ranked among the first `num_beams` and does not count.
     Dropped,
-    /// There were enough better ones.
+    /// There were enough better candidates.
     Pruned,
 }
 
 /// A finished text in the pool.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PoolEntry {
-    /// Its token ids behind the prompt.
+    /// Its token ids after the prompt.
     pub ids: Vec<u32>,
-    /// Its score, normalised by length.
+    /// Its length-normalised score.
     pub score: f64,
     /// Why it ended.
     pub reason: FinishReason,
@@ -223,14 +223,14 @@ pub struct PoolEntry {
 #[serde(rename_all = "kebab-case", tag = "why")]
 #[allow(missing_docs)] // a variant's sentence names its fields
 pub enum Stopped {
-    /// The pool is full, which is enough when `early_stopping` is `true`.
+    /// The pool is full, which is enough if `early_stopping` is `true`.
     PoolFull,
-    /// The pool is full, and what runs is not expected to better the worst of it: the best score
-    /// that a running text was credited with is `attainable`, the worst in the pool `worst`.
+    /// The pool is full, and the best score estimated for a running text, `attainable`, does not
+    /// exceed the `worst` in the pool.
     NoImprovement { attainable: f64, worst: f64 },
-    /// No candidate is left that could go on.
+    /// No candidate is left that could continue.
     NothingRuns,
-    /// What ran was ended, `reason` says by which: its length, the time limit or the caller.
+    /// The running beams were ended by `reason`: the length, the time limit or the caller.
     Cut { reason: FinishReason },
 }
 

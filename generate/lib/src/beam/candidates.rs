@@ -1,5 +1,4 @@
-//! What may follow each beam: log-probabilities, processors, and the few best tokens of many, or a
-//! draw of them.
+//! Candidate next tokens of each beam: processed log-probabilities, then the top k, or k draws.
 
 use ember_data::random::rng;
 use rand::Rng;
@@ -11,50 +10,50 @@ use crate::processors::{Chain, Step};
 use crate::trace::{BeamCandidate, Candidate, Fate, Recorder};
 use crate::{error::Result, softmax};
 
-/// From so many logits on, dealing rows to threads costs less than it saves.
+/// From this many logits on, scoring rows in parallel saves more than it costs.
 const LOGITS_FOR_THREADS: usize = 1 << 15;
 
-/// A beam, with the logits of what may follow it.
+/// A beam with the logits of its next token.
 pub(super) struct Row<'a> {
     pub(super) step: Step<'a>,
     /// `[vocab]`
     pub(super) logits: &'a [f32],
-    /// Tokens that earlier groups chose at this step, as often as they did.
+    /// Tokens that earlier groups chose at this step, with repetitions.
     pub(super) taken: &'a [u32],
-    /// Where the beam's draws happen: (sequence, step, the beam's number in its group, by which it
-    /// is its candidates' parent).
+    /// The key of the beam's draws: (sequence, step, index in its group). The index is also the
+    /// `parent` of its candidates.
     pub(super) place: [u64; 3],
     /// The sum of the beam's processed log-probabilities.
     pub(super) score: f64,
 }
 
-/// The tokens of one row that may be worth going on with, and what else is known about the row.
+/// The best next tokens of one row, and what is reported about it.
 pub(super) struct Followers {
     pub(super) best: Vec<BeamCandidate>,
     /// The most probable tokens under the unmodified model, best first.
     pub(super) top: Vec<(u32, f32)>,
-    /// What the processors did to the tokens that mattered, where that is asked for.
+    /// What the processors did to the traced tokens, if tracing is on.
     pub(super) traced: Vec<Candidate>,
 }
 
-/// How rows are scored; the same for all rows of a search.
+/// Scores rows; the same settings for all rows of a search.
 pub(super) struct Scorer<'a> {
     pub(super) config: &'a GenerationConfig,
     /// The processors up to the logit bias; the diversity penalty follows them, as in transformers.
     pub(super) bias: Chain,
-    /// The processors behind it.
+    /// The processors after the diversity penalty.
     pub(super) chain: Chain,
-    /// How many tokens to find for each row.
+    /// How many tokens to select for each row.
     pub(super) followers: usize,
-    /// How many candidates of each row to give account of.
+    /// How many candidates of each row to trace.
     pub(super) traced: usize,
 }
 
 impl Scorer<'_> {
-    /// The followers of every row.
+    /// Selects the next tokens of every row.
     ///
     /// # Errors
-    /// When logits are not finite.
+    /// If logits are not finite.
     pub(super) fn score(&self, rows: &[Row]) -> Result<Vec<Followers>> {
         if rows.iter().map(|row| row.logits.len()).sum::<usize>() < LOGITS_FOR_THREADS {
             rows.iter().map(|row| self.score_row(row)).collect()
@@ -94,15 +93,14 @@ impl Scorer<'_> {
         Ok(Followers { best, top, traced })
     }
 
-    /// Edits a row's log-probabilities by the knobs; `record` is shown them after each.
+    /// Applies the processors to a row's log-probabilities; `record` sees them after each one.
     ///
     /// # Errors
-    /// When the knobs take one out of float32's range.
+    /// If the knobs take one out of float32's range.
     fn process(&self, row: &Row, logprobs: &mut [f32], record: &mut dyn FnMut(&'static str, &[f32])) -> Result<()> {
         self.bias.process_observed(&row.step, logprobs, record);
         for &token in row.taken {
-            // An end token may lie outside the vocabulary: a checkpoint's settings are not ours to
-            // trust.
+            // An end token may lie outside the vocabulary: a checkpoint's settings are untrusted.
             if let Some(logprob) = logprobs.get_mut(token as usize) {
                 *logprob -= self.config.diversity_penalty;
             }
@@ -114,16 +112,16 @@ impl Scorer<'_> {
     }
 }
 
-/// Values are looked at a block at a time: few are ever among the best so far, and a block without
-/// any is left at once.
+/// Values are scanned in blocks: few are ever among the best so far, and a block without any is
+/// skipped.
 const BLOCK: usize = 64;
 
-/// The `count` highest values with their ids, highest first, of equal ones the lower id; minus
-/// infinity is never among them.
+/// The `count` highest values with their ids, highest first; ties go to the lower id. Minus
+/// infinity is never selected.
 pub(super) fn highest_few(values: &[f32], count: usize) -> Vec<(u32, f32)> {
     let mut best = Best::new(count);
     for (block, values) in values.chunks(BLOCK).enumerate() {
-        // No early exit: so the comparisons of a block run side by side.
+        // No early exit, so that the comparisons of a block are vectorised.
         if values.iter().fold(false, |any, &value| any | (value > best.bar)) {
             for (id, &value) in (block * BLOCK..).zip(values) {
                 best.offer(id as u32, value);
@@ -133,19 +131,18 @@ pub(super) fn highest_few(values: &[f32], count: usize) -> Vec<(u32, f32)> {
     best.kept
 }
 
-/// `count` draws without replacement from the softmax of `logprobs`, in the order in which they are
-/// drawn; each with its log-probability plus noise, by which rows of several beams merge into one
-/// ranking.
+/// `count` draws without replacement from the softmax of `logprobs`, in the order of drawing. Each
+/// comes with its noisy log-probability, by which the rows of several beams merge into one ranking.
 ///
-/// The noise is Gumbel's: ranked with it, the first n are distributed as n draws one after the
-/// other, each from what is left ([Kool, van Hoof and Welling 2019, section
-/// 2.3](https://arxiv.org/abs/1903.06059)), which is what torch.multinomial does. A token's noise
-/// depends on the generator and its id alone.
+/// This is the Gumbel top-k trick: with Gumbel noise added, the n highest values are distributed as
+/// n successive draws without replacement ([Kool, van Hoof and Welling 2019, section
+/// 2.3](https://arxiv.org/abs/1903.06059)), as torch.multinomial makes them. A token's noise
+/// depends only on the generator and the token's id.
 pub(super) fn drawn(logprobs: &[f32], count: usize, rng: &mut impl Rng) -> Vec<(u32, f32)> {
     let mut best = Best::new(count);
     for (block, logprobs) in logprobs.chunks(BLOCK).enumerate() {
-        // Gumbel's noise is -ln(-ln(1 - a)) for a uniform `a`. As -ln(1 - a) >= a, a token gets
-        // past the bar only where a < e^(logprob - bar): most are dismissed by that, without a
+        // Gumbel noise is -ln(-ln(1 - a)) for a uniform `a`. Since -ln(1 - a) >= a, a token can
+        // pass the bar only if a < e^(logprob - bar). Most tokens fail that test, which needs no
         // logarithm.
         let most = f64::from(softmax::highest(logprobs) - best.bar).exp();
         for (id, &logprob) in (block * BLOCK..).zip(logprobs) {
@@ -158,17 +155,17 @@ pub(super) fn drawn(logprobs: &[f32], count: usize, rng: &mut impl Rng) -> Vec<(
     best.kept
 }
 
-/// The middle of one of 2^53 equal parts of the unit interval: never 0, never 1.
+/// A uniform number: the middle of one of 2^53 equal parts of the unit interval, so never 0 or 1.
 fn uniform(rng: &mut impl Rng) -> f64 {
     ((rng.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
 }
 
-/// The best of the values offered so far.
+/// The `count` best of the values offered so far.
 struct Best {
     count: usize,
-    /// Best first; of equal ones the first offered.
+    /// Best first; ties go to the first offered.
     kept: Vec<(u32, f32)>,
-    /// What a value has to exceed.
+    /// A new value has to exceed this.
     bar: f32,
 }
 

@@ -1,7 +1,7 @@
-//! One group of beams: what it does with the candidates of a step. A plain search is one group, a
-//! diverse one has several.
+//! One group of beams, and how it selects among a step's candidates. A plain search has one group,
+//! a diverse search several.
 //!
-//! The rules are those of transformers, of which there are two sets: see [`Rules`].
+//! The selection follows transformers, whose versions 4 and 5 differ: see [`Rules`].
 
 use super::candidates::Followers;
 use super::tree::{NodeId, ROOT, Tree};
@@ -9,65 +9,65 @@ use crate::completion::{ChosenToken, FinishReason};
 use crate::config::{EarlyStopping, GenerationConfig};
 use crate::trace::{BeamCandidate, Fate, PoolEntry, Stopped};
 
-/// Which version's rules decide what is cut off at the last token, and when it is no use to go on.
+/// Which version's rules apply at the length limit and when to stop early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rules {
-    /// Version 5, `_beam_search`. At the last token every candidate ends, and the first K of them
-    /// count. The bound is what the best beam that goes on can attain.
+    /// Version 5, `_beam_search`. At the last token every candidate ends, and the first `size` of
+    /// them count. Early stopping compares the pool with what the best running beam can attain.
     Transformers5,
-    /// Version 4, `BeamSearchScorer`. At the last token the beams that go on are cut off and count,
-    /// unless the group is done. The bound is what the best candidate can attain, even if it is one
-    /// that has just ended.
+    /// Version 4, `BeamSearchScorer`. At the last token the running beams are cut off and count,
+    /// unless the group is done. Early stopping compares the pool with what the best candidate can
+    /// attain, even if that candidate has just ended.
     Transformers4,
 }
 
-/// A text in the making.
+/// A running hypothesis.
 #[derive(Clone, Debug)]
 pub(super) struct Beam {
-    /// Its row among the sequences; its parent's row until the rows are made anew.
+    /// Its row among the sequences; its parent's row until the rows are reordered.
     pub(super) row: usize,
     pub(super) text: NodeId,
     /// The sum of its processed log-probabilities.
     pub(super) score: f64,
 }
 
-/// The facts of a step that are the same for all its candidates.
+/// What is the same for all candidates of a step.
 pub(super) struct StepFacts<'a> {
     pub(super) config: &'a GenerationConfig,
     pub(super) rules: Rules,
-    /// Tokens that a text has after this step.
+    /// Length of a text after this step, in tokens.
     pub(super) len: usize,
-    /// Tokens that it may have in the end.
+    /// Most tokens of a text.
     pub(super) limit: usize,
-    /// Why nothing may go on after this step, if so.
+    /// Why all beams must end with this step, if they must.
     pub(super) cut: Option<FinishReason>,
     /// Whether a row's text and one more token contain a stop string.
     pub(super) stops: &'a dyn Fn(usize, u32) -> bool,
     pub(super) seconds: f64,
 }
 
-/// Beams that compete with one another, and those of their texts that have finished.
+/// Beams that compete with one another, and their finished texts.
 pub(super) struct Group {
     pub(super) size: usize,
-    /// What goes on, best first. Fewer than `size` at the start, which is one text however many
-    /// beams there are to be, and where there are not so many different texts. (transformers fills
-    /// up with beams that score -1e9.)
+    /// The running beams, best first. Fewer than `size` at the start, where there is only the empty
+    /// text, and where not so many different texts exist. (transformers fills up with beams that
+    /// score -1e9.)
     pub(super) beams: Vec<Beam>,
-    /// The pool: the best finished texts, at most `size`, best first; of equal scores the one that
+    /// The pool: the best finished texts, at most `size`, best first; ties go to the one that
     /// finished first.
     pub(super) finished: Vec<Finished>,
     pub(super) stopped: Option<Stopped>,
 }
 
 impl Group {
-    /// A group of up to `size` beams that begins with the empty text in `row`.
+    /// A group of up to `size` beams that starts from the empty text in `row`.
     pub(super) fn new(size: usize, row: usize) -> Self {
         let first = Beam { row, text: ROOT, score: 0.0 };
         Self { size, beams: vec![first], finished: Vec::new(), stopped: None }
     }
 
-    /// One step: ranks what may follow the beams, finishes what ends, goes on with the best of the
-    /// rest, and stops when that is no use. Gives every candidate and what became of it.
+    /// One step: ranks the candidates, finishes those that end, makes the best others the new
+    /// beams, and decides whether to stop. Returns every candidate with its fate.
     pub(super) fn advance(
         &mut self,
         followers: &[Followers],
@@ -76,8 +76,8 @@ impl Group {
     ) -> Vec<BeamCandidate> {
         let mut ranked = self.rank(followers, facts.config);
         let best_candidate = ranked.first().map_or(f64::NEG_INFINITY, |candidate| candidate.score);
-        let others = self.finish_what_ends(&mut ranked, followers, tree, facts);
-        self.go_on_with_the_best(others, &mut ranked, followers, tree);
+        let others = self.finish_ended(&mut ranked, followers, tree, facts);
+        self.select_beams(others, &mut ranked, followers, tree);
 
         let best = match facts.rules {
             Rules::Transformers5 => self.beams.first().map_or(f64::NEG_INFINITY, |beam| beam.score),
@@ -90,9 +90,9 @@ impl Group {
         ranked
     }
 
-    /// Puts the candidates that end, if they rank among the first `size`, into the pool; gives the
-    /// ranks of the others.
-    fn finish_what_ends(
+    /// Puts the candidates that end into the pool if they rank among the first `size`. Returns the
+    /// ranks of those that do not end.
+    fn finish_ended(
         &mut self,
         ranked: &mut [BeamCandidate],
         followers: &[Followers],
@@ -115,15 +115,15 @@ impl Group {
         others
     }
 
-    /// Makes the best `size` of these ranks the beams.
-    fn go_on_with_the_best(
+    /// Makes the best `size` of these candidates the new beams.
+    fn select_beams(
         &mut self,
         mut ranks: Vec<usize>,
         ranked: &mut [BeamCandidate],
         followers: &[Followers],
         tree: &mut Tree,
     ) {
-        // Drawn candidates are in the order of the draws; of those that go on, the best do.
+        // Beam sampling ranks candidates by their draws, but its beams are ordered by score.
         ranks.sort_by(|&a, &b| ranked[b].score.total_cmp(&ranked[a].score));
         ranks.truncate(self.size);
         let mut beams = Vec::with_capacity(ranks.len());
@@ -136,7 +136,7 @@ impl Group {
         self.beams = beams;
     }
 
-    /// Ends what runs, if anything does: it finishes as it is.
+    /// Ends the running beams: each finishes as it is.
     pub(super) fn cut(&mut self, reason: FinishReason, facts: &StepFacts) {
         for Beam { text, score, .. } in self.beams.clone() {
             let score = normalised(score, facts.len, facts.config.length_penalty);
@@ -145,16 +145,17 @@ impl Group {
         self.stopped = Some(Stopped::Cut { reason });
     }
 
-    /// The best of all that may follow the beams: enough that `size` can go on when every end token
-    /// comes first.
+    /// The best candidates of all beams: enough that `size` can continue even if every end token
+    /// ranks first.
     fn rank(&self, followers: &[Followers], config: &GenerationConfig) -> Vec<BeamCandidate> {
         let mut ranked: Vec<BeamCandidate> = followers.iter().flat_map(|followers| &followers.best).cloned().collect();
-        // Stable: of equal ones the better beam's and the lower id comes first.
+        // A stable sort: ties go to the better beam, then to the lower id.
         ranked.sort_by(|a, b| b.rank_key.total_cmp(&a.rank_key));
         ranked.truncate(candidate_count(self.size, config));
         ranked
     }
 
+    /// Why a candidate ends its text, if it does.
     fn ends(&self, candidate: &BeamCandidate, facts: &StepFacts) -> Option<FinishReason> {
         if facts.config.end_tokens.contains(&candidate.token) {
             Some(FinishReason::Eos)
@@ -165,13 +166,14 @@ impl Group {
         }
     }
 
+    /// Adds a candidate's text to the tree.
     fn grow(&self, candidate: &BeamCandidate, followers: &[Followers], tree: &mut Tree) -> NodeId {
         let top = followers[candidate.parent].top.clone();
         let token = ChosenToken { id: candidate.token, logprob: candidate.model_logprob, top };
         tree.grow(self.beams[candidate.parent].text, token)
     }
 
-    /// Why the search stops by itself, if it does, when the best running text has the sum `best`.
+    /// Why the search stops by itself, if it does. `best` is the highest sum of log-probabilities.
     fn reason_to_stop(&self, best: f64, facts: &StepFacts) -> Option<Stopped> {
         let attainable = attainable(best, facts.len, facts.limit, facts.config);
         match self.worst() {
@@ -182,7 +184,7 @@ impl Group {
         }
     }
 
-    /// Puts a text into the pool, where it belongs; says whether it was good enough to stay.
+    /// Inserts a text into the pool by rank. Returns whether it was good enough to stay.
     fn finish(&mut self, finished: Finished) -> bool {
         let place = self.finished.partition_point(|other| other.score >= finished.score);
         self.finished.insert(place, finished);
@@ -190,13 +192,13 @@ impl Group {
         place < self.size
     }
 
-    /// The score that a newcomer to the pool has to better; `None` while there is room for any.
+    /// The worst score of a full pool, which a new text has to beat; `None` while there is room.
     fn worst(&self) -> Option<f64> {
         let full = self.finished.len() == self.size;
         self.finished.last().filter(|_| full).map(|finished| finished.score)
     }
 
-    /// The pool, as a trace shows it.
+    /// The pool, for a trace.
     pub(super) fn pool_entries(&self, tree: &Tree) -> Vec<PoolEntry> {
         let entry = |finished: &Finished| PoolEntry {
             ids: tree.tokens(finished.text, 0).iter().map(|token| token.id).collect(),
@@ -207,35 +209,36 @@ impl Group {
     }
 }
 
-/// How many candidates a group of `size` beams considers: at most one of a beam's tokens is each of
-/// the end tokens, so `size` of these can go on.
+/// How many candidates a group of `size` beams considers. Each beam has at most one candidate per
+/// end token, so `size` others always remain to continue with.
 pub(super) fn candidate_count(size: usize, config: &GenerationConfig) -> usize {
     size * config.tokens_for_a_beam()
 }
 
-/// A text that has ended.
+/// A finished text.
 #[derive(Clone, Debug)]
 pub(super) struct Finished {
     pub(super) text: NodeId,
-    /// The sum of its log-probabilities over its length to the power of the length penalty.
+    /// The score with length penalty; see [`normalised`].
     pub(super) score: f64,
     pub(super) reason: FinishReason,
     pub(super) seconds: f64,
 }
 
-/// The score of a text with this sum of log-probabilities: the sum over the length to the power of
-/// the length penalty ([Wu et al. 2016, section 7](https://arxiv.org/abs/1609.08144), whose penalty
+/// The score of a text: its sum of log-probabilities divided by its length to the power of the
+/// length penalty ([Wu et al. 2016, section 7](https://arxiv.org/abs/1609.08144), whose penalty
 /// adds a constant to the length).
 pub(super) fn normalised(sum: f64, len: usize, length_penalty: f32) -> f64 {
     sum / (len as f64).powf(f64::from(length_penalty))
 }
 
-/// The best score that a running text with this sum is credited with, by transformers' rule.
+/// An estimate of the best score that a running text with this sum can still attain, by
+/// transformers' rule.
 ///
-/// Without a length penalty no continuation scores higher than the text does now, for
-/// log-probabilities only lower the sum. A length penalty above 0 can raise it with the length:
-/// `never` credits the text with staying as it is up to the last token allowed, `false` does not,
-/// and can therefore end a search too soon.
+/// Without a length penalty no continuation scores higher than the text does now, because
+/// log-probabilities only lower the sum. With a length penalty above 0 the score can rise with the
+/// length. `never` assumes that the text reaches the limit with its present sum; `false` ignores
+/// the rise, and can therefore end a search too soon.
 pub(super) fn attainable(sum: f64, len: usize, limit: usize, config: &GenerationConfig) -> f64 {
     let longest = config.early_stopping == EarlyStopping::Never && config.length_penalty > 0.0;
     normalised(sum, if longest { limit } else { len }, config.length_penalty)

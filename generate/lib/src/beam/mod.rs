@@ -1,19 +1,19 @@
-//! Beam search: several texts grow side by side, and the best of them goes on.
+//! Beam search: several hypotheses grow side by side, and the best are kept.
 //!
-//! Three kinds, equal to transformers' in sequences and scores: beam search and beam sampling as in
-//! `_beam_search` of transformers 5, diverse beams ([Vijayakumar et al.
-//! 2018](https://arxiv.org/abs/1610.02424)) as in `_group_beam_search` of 4.55.4, after which they
-//! left its core. A step is always the same: the model says what may follow every beam, the
-//! candidates are ranked by the sum of their log-probabilities (or drawn), those that end go into a
-//! pool, the best of the others are the new beams.
+//! Three variants, with the same sequences and scores as transformers: beam search and beam
+//! sampling as in `_beam_search` of transformers 5, and diverse beams ([Vijayakumar et al.
+//! 2018](https://arxiv.org/abs/1610.02424)) as in `_group_beam_search` of 4.55.4, the last version
+//! with them in its core. Every step is the same: the model scores the next tokens of every beam,
+//! the candidates are ranked by the sum of their log-probabilities (or drawn), those that end go
+//! into a pool, and the best of the others become the new beams.
 //!
-//! Unlike transformers':
-//! - a prompt is treated the same alone and in any batch, and its rows leave the batch when it is
-//!   done;
-//! - it starts as one row and forks, so nothing is computed for beams that do not exist yet, and
-//!   beams that cannot exist, for want of different texts, are not made up: fewer sequences may
-//!   come back than were asked for;
-//! - it streams: a prefix that all beams and the best finished text share is final.
+//! Differences from transformers:
+//! - A prompt gives the same result alone and in any batch, and its rows leave the batch when it is
+//!   done.
+//! - A prompt starts as one row and forks, so nothing is computed for beams that do not exist yet.
+//!   Nor are there filler beams where too few different texts exist: fewer sequences may be
+//!   returned than were asked for.
+//! - It streams: a prefix that all beams and the best finished text share is final.
 
 mod candidates;
 #[cfg(test)]
@@ -39,7 +39,7 @@ use crate::{job::Job, processors::Step, sequences::Sequences, trace::BeamStep};
 /// Beam search, beam sampling and diverse beams.
 ///
 /// A completion's `score` is transformers' `sequences_scores`: the sum of the processed
-/// log-probabilities over the generated length, an end token included, to the power of
+/// log-probabilities, divided by the generated length (end token included) to the power of
 /// `length_penalty`.
 pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
     Search::new(sequences, job).run(sequences, watch)
@@ -54,10 +54,10 @@ struct Search<'a> {
     slides: bool,
 }
 
-/// When something happens.
+/// The current step and time.
 #[derive(Clone, Copy)]
 struct Moment {
-    /// Tokens that were generated before.
+    /// Tokens generated before this step.
     step: usize,
     seconds: f64,
 }
@@ -84,7 +84,7 @@ impl<'a> Search<'a> {
                 limit: config.max_new_tokens.min(limit),
                 tree: Tree::default(),
                 groups: (0..groups).map(|_| Group::new(size, number)).collect(),
-                agreed: ROOT,
+                emitted: ROOT,
                 done: false,
             }
         };
@@ -96,7 +96,7 @@ impl<'a> Search<'a> {
             self.check_context(sequences, step)?;
             let logits = sequences.logits()?;
             let now = Moment { step, seconds: self.job.seconds() };
-            // One group after the other, because the later ones avoid what the earlier ones chose.
+            // One group after another, because later groups avoid the tokens of earlier ones.
             for group in 0..self.groups {
                 self.advance(group, now, &logits, sequences, watch)?;
             }
@@ -115,7 +115,7 @@ impl<'a> Search<'a> {
         Ok(self.prompts.iter().map(|prompt| prompt.completions(self.job.plan.config, self.slides)).collect())
     }
 
-    /// One step of one group of every prompt; the rows of all prompts are scored together.
+    /// One step of one group of every prompt. The rows of all prompts are scored together.
     fn advance(
         &mut self,
         group: usize,
@@ -154,8 +154,8 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// The beams of this group of every prompt with their logits, given what the earlier groups of
-    /// each have `taken`.
+    /// The beams of this group of every prompt with their logits, given the tokens `taken` by each
+    /// prompt's earlier groups.
     fn rows<'r>(
         &self,
         group: usize,
@@ -182,7 +182,7 @@ impl<'a> Search<'a> {
         rows
     }
 
-    /// The rows of the next step, by the rows that they continue and the tokens that come new.
+    /// The parent row and the new token of each row of the next step.
     fn next_rows(&mut self) -> (Vec<usize>, Vec<u32>) {
         let mut parents = Vec::new();
         let mut tokens = Vec::new();
@@ -196,12 +196,12 @@ impl<'a> Search<'a> {
         (parents, tokens)
     }
 
-    /// Takes down that a window slides; fails where it must not.
+    /// Records whether a window slides; fails if it must not.
     fn check_context(&mut self, sequences: &dyn Sequences, step: usize) -> Result<()> {
         let context_length = sequences.context_length();
         let full = (0..sequences.rows()).any(|row| sequences.ids(row).len() > context_length);
         if full {
-            // Where a text is to stop there, its limit has ended it before this.
+            // Under `Overflow::Stop` the prompt's `limit` has ended the text before this.
             self.job.outgrown(context_length, step)?;
             self.slides = true;
         }
@@ -211,15 +211,15 @@ impl<'a> Search<'a> {
 
 /// One prompt's search.
 struct Prompt {
-    /// Its place in the batch.
+    /// Its index in the batch.
     number: usize,
     prompt_len: usize,
-    /// Most tokens that a text may have.
+    /// Most generated tokens of a text.
     limit: usize,
     tree: Tree,
     groups: Vec<Group>,
-    /// The text that was sent as agreed.
-    agreed: NodeId,
+    /// The common prefix that has been emitted as final.
+    emitted: NodeId,
     done: bool,
 }
 
@@ -234,8 +234,8 @@ impl Prompt {
         StepFacts { config, rules, len, limit: self.limit, cut, stops, seconds: now.seconds }
     }
 
-    /// The tokens that the groups before this one chose at this step. A group that was done before
-    /// repeats the end token, as in transformers when no padding token is set.
+    /// The tokens that earlier groups chose at this step. A group that is already done repeats the
+    /// end token, as in transformers when no padding token is set.
     fn taken(&self, group: usize, config: &GenerationConfig) -> Vec<u32> {
         let mut taken = Vec::new();
         for earlier in &self.groups[..group] {
@@ -247,17 +247,17 @@ impl Prompt {
         taken
     }
 
-    /// Ends a step: drops what does not go on, and tells what is final.
+    /// Ends a step: drops the beams of stopped groups, and emits what has become final.
     fn conclude(&mut self, now: Moment, job: &Job, watch: &mut dyn Watch) -> Result<()> {
         for group in self.groups.iter_mut().filter(|group| group.stopped.is_some()) {
             group.beams.clear();
         }
         if self.groups.iter().any(|group| group.stopped.is_none()) {
-            // Only what runs can better the best that has finished.
+            // The best text will be the best finished one or continue a running beam.
             let running = self.groups.iter().flat_map(|group| &group.beams).map(|beam| beam.text);
             let common = running.chain(self.best().map(|finished| finished.text)).reduce(|a, b| self.tree.common(a, b));
-            let told = self.send(common.unwrap_or(self.agreed), now, job, watch);
-            let ControlFlow::Break(reason) = told else { return Ok(()) };
+            let answer = self.emit(common.unwrap_or(self.emitted), now, job, watch);
+            let ControlFlow::Break(reason) = answer else { return Ok(()) };
             let facts = self.facts(now, job, &|_, _| false);
             for group in &mut self.groups {
                 group.cut(reason, &facts);
@@ -269,23 +269,23 @@ impl Prompt {
             let newest: Vec<u32> = self.tree.tokens(self.tree.newest(), 0).iter().map(|token| token.id).collect();
             return Err(job.plan.nothing_left(job.chain, &newest));
         };
-        let _ = self.send(best, now, job, watch);
+        let _ = self.emit(best, now, job, watch);
         Ok(())
     }
 
-    /// Sends what `text` has beyond what was sent before.
-    fn send(&mut self, text: NodeId, now: Moment, job: &Job, watch: &mut dyn Watch) -> ControlFlow<FinishReason> {
-        let tokens = self.tree.tokens(text, self.tree.len(self.agreed));
-        self.agreed = text;
+    /// Emits the tokens of `text` that have not been emitted before.
+    fn emit(&mut self, text: NodeId, now: Moment, job: &Job, watch: &mut dyn Watch) -> ControlFlow<FinishReason> {
+        let tokens = self.tree.tokens(text, self.tree.len(self.emitted));
+        self.emitted = text;
         watch.certain(Certain { row: job.row(self.number, 0), tokens: &tokens, steps: now.step + 1 })
     }
 
-    /// The best of what has finished so far; of equals the first.
+    /// The best finished text so far; of equal ones the first.
     fn best(&self) -> Option<&Finished> {
         self.finished().into_iter().next()
     }
 
-    /// What has finished so far, best first.
+    /// The finished texts so far, best first.
     fn finished(&self) -> Vec<&Finished> {
         let mut finished: Vec<&Finished> = self.groups.iter().flat_map(|group| &group.finished).collect();
         finished.sort_by(|a, b| b.score.total_cmp(&a.score));

@@ -1,14 +1,14 @@
-//! The texts of a search as one tree: a text is a node, and its tokens lie on the way up to the
+//! The texts of a search as one tree: a text is a node, and its tokens are those on the path to the
 //! root.
 //!
-//! Texts that begin alike share what they share, so a beam that forks copies nothing.
+//! Texts share their common prefixes, so forking a beam copies nothing.
 
 use crate::completion::ChosenToken;
 
-/// A text: one token behind another text.
+/// A text: its parent text and one more token.
 pub(super) type NodeId = usize;
 
-/// The text without a token, with which every prompt begins.
+/// The empty text, from which every prompt starts.
 pub(super) const ROOT: NodeId = 0;
 
 struct Node {
@@ -17,18 +17,18 @@ struct Node {
     token: ChosenToken,
 }
 
-/// All texts that one prompt's beams have kept so far.
+/// All texts that one prompt's beams have reached so far.
 #[derive(Default)]
 pub(super) struct Tree(Vec<Node>);
 
 impl Tree {
-    /// The text that is `parent` and one more token.
+    /// Adds the text `parent` plus one more token.
     pub(super) fn grow(&mut self, parent: NodeId, token: ChosenToken) -> NodeId {
         self.0.push(Node { parent, len: self.len(parent) + 1, token });
         self.0.len()
     }
 
-    /// The text that was grown last.
+    /// The text that was added last.
     pub(super) fn newest(&self) -> NodeId {
         self.0.len()
     }
@@ -38,7 +38,7 @@ impl Tree {
         text.checked_sub(1).and_then(|index| self.0.get(index))
     }
 
-    /// How many tokens a text has.
+    /// Length of a text in tokens.
     pub(super) fn len(&self, text: NodeId) -> usize {
         self.node(text).map_or(0, |node| node.len)
     }
@@ -48,7 +48,7 @@ impl Tree {
         self.node(text).map(|node| &node.token)
     }
 
-    /// The tokens of `text` behind its first `skip` ones.
+    /// The tokens of `text` after its first `skip`.
     pub(super) fn tokens(&self, text: NodeId, skip: usize) -> Vec<ChosenToken> {
         let mut tokens = Vec::new();
         let mut next = self.node(text);
@@ -60,7 +60,7 @@ impl Tree {
         tokens
     }
 
-    /// The longest text with which both begin.
+    /// The longest common prefix of two texts.
     pub(super) fn common(&self, mut a: NodeId, mut b: NodeId) -> NodeId {
         let parent = |text| self.node(text).map_or(ROOT, |node| node.parent);
         while a != b {

@@ -1,17 +1,16 @@
-//! Exact search: the most probable continuation there is, and whether that is proven.
+//! Exact search: the most probable continuation, and whether it is proven to be.
 //!
 //! Log-probabilities are at most 0, so a text only becomes less probable as it grows, and the score
-//! of a prefix bounds that of everything it may become. Looking at the best prefix first, a
-//! complete text that is at least as probable as every open prefix is the most probable of all: the
-//! search of [Hart, Nilsson and Raphael 1968](https://doi.org/10.1109/TSSC.1968.300136), with no
-//! other estimate of what is to come than that it costs nothing. With it the error of a beam search
-//! is measured, not believed, as [Stahlberg and Byrne 2019](https://arxiv.org/abs/1908.10090) did
-//! for translation.
+//! of a prefix is an upper bound for all its continuations. The search expands the best prefix
+//! first. A complete text that is at least as probable as every open prefix is then the most
+//! probable of all. This is A* ([Hart, Nilsson and Raphael
+//! 1968](https://doi.org/10.1109/TSSC.1968.300136)) with a heuristic of zero. It makes the search
+//! error of beam search measurable, as [Stahlberg and Byrne
+//! 2019](https://arxiv.org/abs/1908.10090) did for translation.
 //!
-//! What is maximised is the sum of the log-probabilities that the logits processors leave, as a
-//! beam search sums them. There is no length penalty: divided by its length, a text may become more
-//! probable as it grows. A text is complete with an end token, with a stop string, or at
-//! `max_new_tokens`.
+//! The search maximises the sum of the processed log-probabilities, as beam search does. There is
+//! no length penalty: normalised by length, a text may become more probable as it grows. A text is
+//! complete with an end token, with a stop string, or at `max_new_tokens`.
 
 mod tree;
 
@@ -29,9 +28,9 @@ use crate::watch::{Certain, Traced, Watch};
 use crate::{job::Job, processors::Step, sequences::Sequences, tokens::common_prefix};
 use tree::{Prefix, Tree};
 
-/// Most prefixes that go through the model together. Strictly the best one should be alone, since
-/// what it leads to may be better than the second; but one pass over sixteen rows, which reads the
-/// weights once, costs less than sixteen passes.
+/// Most prefixes in one pass through the model. A strict best-first search would expand one at a
+/// time, since a child of the best may beat the second best. But one pass over sixteen rows, which
+/// reads the weights once, costs less than sixteen passes.
 pub(crate) const MOST_ROWS: usize = 16;
 
 /// Continues the first prompt by its most probable texts.
@@ -42,7 +41,7 @@ pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Wa
     let (mut completions, finding) = search(sequences, job, &mut |nodes| watch.certain(certain(nodes)))?;
     let cut_short = matches!(finding, Finding::Exact { cut_short: Some(_), .. });
     for (number, completion) in completions.iter_mut().enumerate() {
-        // Once time is over, of the best text alone: each token costs a pass.
+        // If the search was cut short, trace only the best text: each token costs a pass.
         if plan.traced_candidates > 0 && (number == 0 || !cut_short) {
             retrace(sequences, completion, job, job.row(prompt, number), watch)?;
         }
@@ -51,8 +50,8 @@ pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Wa
     Ok(vec![completions])
 }
 
-/// Gives account of each token of a text that was found otherwise than token by token: what else
-/// could have come, by the log-probabilities that the search went by.
+/// Traces each token of a finished text afterwards: the alternatives at every step, by the
+/// processed log-probabilities that the search ranked by.
 fn retrace(
     sequences: &mut dyn Sequences,
     completion: &Completion,
@@ -78,14 +77,13 @@ fn retrace(
     Ok(())
 }
 
-/// Hears after each pass through the model how many prefixes were looked at; breaking with a reason
-/// ends the search.
+/// Callback after each pass through the model, with the number of prefixes expanded so far.
+/// Breaking with a reason ends the search.
 type OnProgress<'a> = dyn FnMut(usize) -> ControlFlow<FinishReason> + 'a;
 
-/// Refuses the knobs under which a text may become more probable as it grows.
+/// Rejects knobs under which a text may become more probable as it grows.
 ///
-/// A repetition penalty below 1 is not among them: it multiplies log-probabilities, which then stay
-/// at most 0.
+/// A repetition penalty below 1 is allowed: it multiplies log-probabilities, which stay at most 0.
 ///
 /// # Errors
 /// [`Error::Unbounded`] for the first such knob.
@@ -104,24 +102,23 @@ fn check(config: &GenerationConfig) -> Result<()> {
 }
 
 /// Finds the most probable continuations of the job's first prompt, which is the one row of
-/// `sequences` before and after. Its processors may lower log-probabilities at will, but not lift
-/// one above 0; the steps of its clock are the prefixes looked at.
+/// `sequences` before and after. Processors may lower log-probabilities freely, but must not raise
+/// one above 0. The job's clock counts expanded prefixes as steps.
 ///
-/// Gives the best continuations, best first: `num_return_sequences`, or as many as there are, the
-/// `score` of each being the sum of the processed log-probabilities, by which they are compared;
-/// and a [`Finding::Exact`]. A completion whose score is at least its bound is proven by itself;
-/// another's falls short of the best by at most the difference. Where time or the caller ended the
-/// search, or comes after it, only the first tokens of the best completion tell what else was
-/// probable.
+/// Returns up to `num_return_sequences` continuations, best first, and a [`Finding::Exact`]. The
+/// `score` of each is its sum of processed log-probabilities. A completion whose score is at least
+/// the bound is proven by itself; another's falls short of the best by at most the difference. If
+/// time or the caller ends the search, or the measuring pass after it, only the first tokens of the
+/// best completion have their alternatives.
 ///
-/// A beam search opens, so that there is soon an answer to improve on; what it looks at counts as
-/// nodes and is not looked at again. `max_nodes` ends the search, but not before a text is
-/// complete. `on_progress` is called after each pass through the model; breaking with a reason ends
-/// the search, which then gives the best complete texts so far, or where there are none the longest
-/// prefix, with that finish reason.
+/// The search opens with a beam search, so that there is soon an answer to improve on. Its expanded
+/// prefixes count as nodes and are not expanded again. `max_nodes` ends the search, but not before
+/// a text is complete. `on_progress` is called after each pass through the model. If it breaks with
+/// a reason, the search returns the best complete texts so far, or if there are none the longest
+/// prefix with that finish reason.
 ///
 /// # Errors
-/// When a knob breaks the bound ([`check`]), the context is too short under [`Overflow::Error`],
+/// If a knob breaks the bound ([`check`]), the context is too short under [`Overflow::Error`],
 /// processors leave no complete text, or the model fails.
 pub(crate) fn search(
     sequences: &mut dyn Sequences,
@@ -146,13 +143,13 @@ pub(crate) fn search(
     if tree.found.is_empty() {
         return Err(match bound.is_finite() {
             true => Error::NoCompleteText { nodes, processors: job.chain.bans() },
-            // Nothing is left to look at: nothing follows what was looked at last either.
-            false => job.plan.nothing_left(job.chain, &tree.last_looked_at()),
+            // No open prefix is left: the last one expanded had no children either.
+            false => job.plan.nothing_left(job.chain, &tree.last_expanded()),
         });
     }
     let seconds = job.seconds();
-    // Passes that tell of the tokens what the search does not remember; the best text has one of
-    // them in any case.
+    // Measuring passes, which recompute what the search does not store per token. The best text
+    // always gets its first pass.
     let mut passes = 0;
     let mut go_on = || {
         passes += 1;
@@ -168,26 +165,25 @@ pub(crate) fn search(
     Ok((completions, Finding::Exact { proven, nodes, bound, cut_short }))
 }
 
-/// Looks at one prefix after another until nothing open can improve the answer, or the nodes are
-/// used up; gives the reason when something else ended it.
+/// Expands prefixes until no open one can improve the answer, or `max_nodes` is reached. Returns
+/// the reason if something else ended the search.
 fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProgress) -> Result<Option<FinishReason>> {
     let (vocab_size, job) = (sequences.vocab_size(), tree.job);
     let prompt_len = sequences.ids(0).len();
-    // The beam search that opens may use half of the nodes.
+    // The opening beam search may use half of the nodes.
     let beams = (job.plan.config.max_nodes / 2 / tree.longest).clamp(1, MOST_ROWS);
     let mut opening = true;
     let mut next = vec![Prefix::ROOT];
     loop {
         let paths: Vec<Vec<u32>> = next.iter().map(|prefix| tree.ids(prefix)).collect();
         let mut logits = logits_after(sequences, prompt_len, &paths)?;
-        // Beams go on with the best of one length, however many shorter prefixes are more probable.
+        // The beam search keeps the best of one length, even if shorter prefixes are more probable.
         let least = if opening { tree.to_beat() } else { tree.floor };
         let mut children = Vec::new();
         for (prefix, logits) in next.drain(..).zip(logits.chunks_mut(vocab_size)) {
-            tree.look_at(prefix, logits, least, &mut children)?;
+            tree.expand(prefix, logits, least, &mut children)?;
         }
-        // What goes through the model next: the best of the children while the beam search lasts, and
-        // from then on the best of all that are open.
+        // Expand next: the best children while the beam search lasts, then the best open prefixes.
         if opening {
             next = tree.take_best_of(children, beams);
             opening = !next.is_empty();
@@ -204,19 +200,19 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
         }
         let out_of_time = job.plan.is_out_of_time(job.first_prompt, job.seconds(), tree.nodes());
         let cut_short = asked.break_value().or(out_of_time.then_some(FinishReason::Time));
-        let may_look_at = match cut_short {
+        let allowed = match cut_short {
             Some(_) => 0,
             None if opening && tree.found.is_empty() => tree.nodes_left().max(1),
             None => tree.nodes_left(),
         };
-        tree.open.extend(next.split_off(may_look_at.min(next.len())));
+        tree.open.extend(next.split_off(allowed.min(next.len())));
         if next.is_empty() {
             return Ok(cut_short);
         }
     }
 }
 
-/// The length at which a continuation is complete, whatever its tokens.
+/// The length at which every continuation is complete.
 fn longest(sequences: &dyn Sequences, config: &GenerationConfig) -> Result<usize> {
     if config.overflow == Overflow::Slide {
         return Ok(config.max_new_tokens);
@@ -230,11 +226,12 @@ fn longest(sequences: &dyn Sequences, config: &GenerationConfig) -> Result<usize
     Ok(config.max_new_tokens.min(room))
 }
 
-/// The logits after the prompt and each of `paths`, `[paths, vocab]`. Row 0 stays the prompt; the
-/// other rows grow out of whatever row shares most with them, so that little is computed again.
+/// The logits after the prompt and each of `paths`, `[paths, vocab]`. Row 0 stays the prompt. Every
+/// other row is forked from the row with the longest common prefix, to recompute as little as
+/// possible.
 fn logits_after(sequences: &mut dyn Sequences, prompt_len: usize, paths: &[Vec<u32>]) -> Result<Vec<f32>> {
     if paths.iter().all(Vec::is_empty) {
-        return sequences.logits(); // of row 0, so that it is the prompt's row that remembers
+        return sequences.logits(); // in row 0, so that the prompt's cache belongs to row 0
     }
     let nearest = |path: &Vec<u32>| {
         let rows = (0..sequences.rows()).map(|row| (row, common_prefix(&sequences.ids(row)[prompt_len..], path)));
@@ -253,9 +250,9 @@ fn logits_after(sequences: &mut dyn Sequences, prompt_len: usize, paths: &[Vec<u
     sequences.logits_of_last(&counts)
 }
 
-/// The tokens of a continuation of the one row, measured anew, with the `top` best at each step.
-/// Once `go_on`, asked before each pass, says no, the rest is what the search knows, and no other
-/// tokens are told.
+/// The tokens of a continuation of the one row, recomputed with the `top` best at each step. Once
+/// `go_on`, called before each pass, returns false, the remaining tokens are taken from the search,
+/// without alternatives.
 fn measured(
     sequences: &mut dyn Sequences,
     known: Vec<ChosenToken>,
@@ -264,7 +261,7 @@ fn measured(
 ) -> Result<Vec<ChosenToken>> {
     let ids: Vec<u32> = known.iter().map(|token| token.id).collect();
     let (vocab_size, prompt_len) = (sequences.vocab_size(), sequences.ids(0).len());
-    // One pass for what follows within the context, one for each token beyond.
+    // One pass for all tokens within the context, then one for each token beyond it.
     let together = ids.len().min(sequences.room(0).max(1));
     let mut tokens = Vec::with_capacity(ids.len());
     while tokens.len() < ids.len() && go_on() {

@@ -1,5 +1,4 @@
-//! The prefixes of an exact search: those looked at, those still open, and the complete texts among
-//! them.
+//! The prefixes of an exact search (expanded and open), and the complete texts found.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -9,14 +8,14 @@ use crate::error::{Error, Result};
 use crate::logprobs::{finite_log_sum_exp, logprob};
 use crate::{job::Job, processors::Step};
 
-/// A beginning of a continuation: one that was looked at, and one token more.
+/// A prefix of a continuation: an expanded prefix plus one token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prefix {
-    /// The sum of its tokens' log-probabilities: no continuation of it has a higher one.
+    /// The sum of its tokens' log-probabilities, an upper bound for its continuations.
     pub(super) score: f64,
-    /// How many tokens it has.
+    /// Length in tokens.
     len: u32,
-    /// The number of the prefix that it adds a token to.
+    /// Index of the expanded prefix that it extends.
     parent: u32,
     token: u32,
     /// That token's log-probability under the unmodified model.
@@ -24,12 +23,12 @@ pub(super) struct Prefix {
 }
 
 impl Prefix {
-    /// The empty one.
+    /// The empty prefix.
     pub(super) const ROOT: Self = Self { score: 0.0, len: 0, parent: 0, token: 0, logprob: 0.0 };
 }
 
-/// The best first; of equally probable ones the longer, being nearer its end; then in order of
-/// appearance.
+/// The best is the greatest. Ties go to the longer prefix, which is nearer its end, then to the one
+/// found first.
 impl Ord for Prefix {
     fn cmp(&self, other: &Self) -> Ordering {
         let rank = |prefix: &Self| (prefix.len, Reverse((prefix.parent, prefix.token)));
@@ -51,34 +50,34 @@ impl PartialEq for Prefix {
 
 impl Eq for Prefix {}
 
-/// Everything that an exact search knows.
+/// The state of an exact search.
 pub(super) struct Tree<'a> {
     pub(super) job: &'a Job<'a>,
     prompt: Vec<u32>,
-    /// At this many tokens a continuation is complete.
+    /// A continuation of this many tokens is complete.
     pub(super) longest: usize,
-    /// Every prefix that was looked at, by its number; the empty one is number 0.
-    looked_at: Vec<Prefix>,
-    /// Prefixes that may yet be looked at.
+    /// The expanded prefixes; the empty one is at index 0.
+    expanded: Vec<Prefix>,
+    /// Prefixes that may still be expanded.
     pub(super) open: BinaryHeap<Prefix>,
-    /// Prefixes with at most this score are not kept open: they cannot improve the answer, or their
-    /// turn cannot come.
+    /// Prefixes with at most this score are not kept open: they cannot improve the answer, or would
+    /// not be expanded before `max_nodes` is reached.
     pub(super) floor: f64,
-    /// The highest score of a prefix that was not kept.
+    /// The highest score of a dropped prefix.
     dropped: f64,
-    /// The best complete continuations and why each is complete, best first, as many as are to be
-    /// returned.
+    /// The best complete continuations so far and why each is complete, best first; at most
+    /// `num_return_sequences`.
     pub(super) found: Vec<(Prefix, FinishReason)>,
 }
 
 impl<'a> Tree<'a> {
-    /// A tree in which nothing was looked at.
+    /// A tree without expanded prefixes.
     pub(super) fn new(job: &'a Job<'a>, prompt: Vec<u32>, longest: usize) -> Self {
         Self {
             job,
             prompt,
             longest,
-            looked_at: Vec::new(),
+            expanded: Vec::new(),
             open: BinaryHeap::new(),
             floor: f64::NEG_INFINITY,
             dropped: f64::NEG_INFINITY,
@@ -86,22 +85,22 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// How many prefixes were looked at.
+    /// Number of expanded prefixes.
     pub(super) fn nodes(&self) -> usize {
-        self.looked_at.len()
+        self.expanded.len()
     }
 
-    /// The ids of the prefix that was looked at last.
-    pub(super) fn last_looked_at(&self) -> Vec<u32> {
-        self.looked_at.last().map_or_else(Vec::new, |last| self.ids(last))
+    /// The ids of the prefix expanded last.
+    pub(super) fn last_expanded(&self) -> Vec<u32> {
+        self.expanded.last().map_or_else(Vec::new, |last| self.ids(last))
     }
 
-    /// How many more may be.
+    /// How many more prefixes may be expanded.
     pub(super) fn nodes_left(&self) -> usize {
         self.job.plan.config.max_nodes.saturating_sub(self.nodes())
     }
 
-    /// What a continuation has to be more probable than to be returned.
+    /// The score that a continuation has to exceed to be returned.
     pub(super) fn to_beat(&self) -> f64 {
         match self.found.last() {
             Some((worst, _)) if self.found.len() == self.job.plan.config.num_return_sequences => worst.score,
@@ -109,7 +108,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The score of the best prefix that was not looked at, kept or not; minus infinity when there
+    /// The score of the best prefix that was not expanded, open or dropped; minus infinity if there
     /// is none.
     pub(super) fn bound(&self) -> f64 {
         self.open.peek().map_or(f64::NEG_INFINITY, |best| best.score).max(self.dropped)
@@ -120,29 +119,29 @@ impl<'a> Tree<'a> {
         self.backwards(prefix, |prefix| prefix.token)
     }
 
-    /// The tokens of a prefix, as far as the search knows them.
+    /// The tokens of a prefix, without alternatives, which the search does not store.
     pub(super) fn tokens(&self, prefix: &Prefix) -> Vec<ChosenToken> {
         self.backwards(prefix, |prefix| ChosenToken { id: prefix.token, logprob: prefix.logprob, top: Vec::new() })
     }
 
-    /// What `each` makes of each token of a prefix, in their order.
+    /// Maps the tokens of a prefix by `each`, from first to last.
     fn backwards<T>(&self, prefix: &Prefix, each: impl Fn(&Prefix) -> T) -> Vec<T> {
         let mut all = Vec::with_capacity(prefix.len as usize);
         let mut last = prefix;
         while last.len > 0 {
             all.push(each(last));
-            last = &self.looked_at[last.parent as usize];
+            last = &self.expanded[last.parent as usize];
         }
         all.reverse();
         all
     }
 
-    /// Adds each possible token to a prefix, given the logits `[vocab]` that follow it: what that
-    /// completes is an answer, anything else with a score above `least` joins `children`.
+    /// Expands a prefix by every possible token, given the logits `[vocab]` after it. Complete
+    /// texts are offered as answers; other children with a score above `least` join `children`.
     ///
     /// # Errors
-    /// When the logits are not finite, or a processor made something more than certain.
-    pub(super) fn look_at(
+    /// If the logits are not finite, or a processor raised a log-probability above 0.
+    pub(super) fn expand(
         &mut self,
         prefix: Prefix,
         logits: &mut [f32],
@@ -156,8 +155,8 @@ impl<'a> Tree<'a> {
         let unmodified = logits.to_vec();
         let Job { plan, chain, .. } = self.job;
         chain.process(&Step { prompt: &self.prompt, generated: &self.ids(&prefix) }, logits);
-        let number = self.looked_at.len() as u32;
-        self.looked_at.push(prefix);
+        let number = self.expanded.len() as u32;
+        self.expanded.push(prefix);
         let to_beat = self.to_beat();
         for (token, &logprob) in (0..).zip(logits.iter()) {
             if logprob == f32::NEG_INFINITY {
@@ -185,8 +184,8 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Keeps what may yet be looked at, which bounds the memory: of the open prefixes no more than
-    /// there are nodes left, since the search takes the best first.
+    /// Adds open prefixes. To bound the memory it keeps at most twice as many as there are nodes
+    /// left: the search takes the best first, so it would never reach the others.
     pub(super) fn keep(&mut self, prefixes: Vec<Prefix>) {
         for prefix in prefixes {
             if prefix.score > self.floor {
@@ -206,8 +205,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Takes the best open prefixes, at most `count`, that could still improve the answer; a stop
-    /// string makes one of them an answer.
+    /// Takes up to `count` of the best open prefixes that could still improve the answer. A prefix
+    /// that ends with a stop string becomes an answer instead.
     pub(super) fn take_best(&mut self, count: usize) -> Vec<Prefix> {
         let mut best = Vec::new();
         while best.len() < count
@@ -221,8 +220,8 @@ impl<'a> Tree<'a> {
         best
     }
 
-    /// Takes the best of `children`, at most `count`, as [`Self::take_best`] does, and keeps the
-    /// others.
+    /// Takes up to `count` of the best `children` as [`Self::take_best`] does, and keeps the others
+    /// open.
     pub(super) fn take_best_of(&mut self, mut children: Vec<Prefix>, count: usize) -> Vec<Prefix> {
         if count < children.len() {
             children.select_nth_unstable_by(count, |a, b| b.cmp(a));
@@ -240,12 +239,12 @@ impl<'a> Tree<'a> {
         best
     }
 
-    /// The longest open prefix, and of several the best.
+    /// The longest open prefix; ties go to the best.
     pub(super) fn longest_open(&self) -> Option<Prefix> {
         self.open.iter().max_by(|a, b| a.len.cmp(&b.len).then_with(|| a.cmp(b))).copied()
     }
 
-    /// Whether a prefix is complete by a stop string; then it is an answer.
+    /// Whether a stop string completes a prefix; if so, offers it as an answer.
     fn ends_with_stop(&mut self, prefix: &Prefix) -> bool {
         let stops = self.job.plan.ends_text(&self.ids(prefix));
         if stops {
@@ -254,7 +253,7 @@ impl<'a> Tree<'a> {
         stops
     }
 
-    /// Puts a complete continuation in its place among the answers, if it has one.
+    /// Inserts a complete continuation among the answers if it is good enough.
     fn offer(&mut self, complete: &Prefix, finish_reason: FinishReason) {
         if complete.score <= self.to_beat() {
             return;

@@ -50,8 +50,8 @@ pub fn generate_batch(
     for (number, prompts) in prompts.chunks(together).enumerate() {
         let slides = config.overflow == Overflow::Slide;
         let slots = slots(prompts, rows, config.max_new_tokens, shape.context_length, slides);
-        let guessed = config.draft_tokens.min(shape.context_length); // draft tokens not yet verified
-        let mut sequences = model.sequences(prompts, slots + guessed);
+        let draft_slots = config.draft_tokens.min(shape.context_length); // not yet verified
+        let mut sequences = model.sequences(prompts, slots + draft_slots);
         let job = Job { plan, chain: &chain, first_prompt: number * together, started };
         completions.extend(write(&mut *sequences, &job, watch)?);
     }

@@ -1,17 +1,17 @@
-//! Speculative decoding: cheap guesses at the next few tokens, all verified in one pass through the
-//! model, which leave the output distributed exactly as without them.
+//! Speculative decoding: a cheap proposer drafts the next few tokens, and the model verifies them
+//! all in one pass. The output distribution stays exactly the same.
 //!
-//! One pass over a few positions, which reads the weights once, costs less than as many passes over
-//! one. So a [`Proposer`] guesses what follows, the model says what it thinks at each guessed
-//! position, and a rule of acceptance keeps a beginning of the guesses and adds one token of the
-//! model's own. Greedy, a guess is kept where it is the token that would have been chosen: the text
-//! is that without guesses. Sampling, a guess x drawn from q is kept with probability min(1, p(x) /
-//! q(x)), p being the model's processed distribution, and otherwise replaced by a draw from max(0,
-//! p - q), normalised: together exactly p ([Leviathan, Kalman and Matias 2023, section 2.3 and
+//! One pass over a few positions reads the weights once, so it costs less than several passes over
+//! one position each. A [`Proposer`] drafts tokens, the model computes its logits at each drafted
+//! position, and an acceptance rule keeps a prefix of the draft and adds one token of the model's
+//! own. With greedy decoding a drafted token is accepted if the model would have chosen it. With
+//! sampling, a token x drafted from q is accepted with probability min(1, p(x) / q(x)), where p is
+//! the model's processed distribution. Otherwise it is replaced by a draw from max(0, p - q),
+//! normalised. The result follows exactly p ([Leviathan, Kalman and Matias 2023, section 2.3 and
 //! appendix A.1](https://arxiv.org/abs/2211.17192); [Chen et al.
 //! 2023](https://arxiv.org/abs/2302.01318)).
 //!
-//! Guesses that are wrong cost time, never quality.
+//! Rejected tokens cost time, never quality.
 
 mod proposers;
 mod request;
@@ -30,7 +30,7 @@ use crate::{config::Strategy, job::Job, processors::Step};
 use proposers::{PromptLookup, Proposal, Proposer, SmallerModel};
 use request::{Draw, Request};
 
-/// Writes the first prompt's sequences one after another.
+/// Generates the first prompt's sequences one after another.
 pub(crate) fn write(target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
     let (ids, config, vocab_size) = (target.ids(0).to_vec(), job.plan.config, target.vocab_size());
     if let Some(draft) = job.plan.draft
@@ -44,7 +44,7 @@ pub(crate) fn write(target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch
         let (completion, acceptance) = match job.plan.draft {
             None => generate(accept_or_replace, target, &mut PromptLookup, &request, watch)?,
             Some(draft) => {
-                // Its window slides where the text is longer than its own context.
+                // The draft model's window slides if the text is longer than its own context.
                 let slots = slots(&[&ids], 1, config.max_new_tokens, draft.config().context_length, true);
                 let mut proposer = SmallerModel(ModelSequences::new(draft, &[&ids], slots));
                 generate(accept_or_replace, target, &mut proposer, &request, watch)?
@@ -55,19 +55,19 @@ pub(crate) fn write(target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch
     Ok(vec![completions])
 }
 
-/// What becomes of a guess, given the model's distribution `[vocab]` in its place and two uniform
-/// draws: the token that is the guess or replaces it.
+/// An acceptance rule: given the model's distribution `[vocab]` at a position, the proposal and two
+/// uniform draws, returns the proposed token or its replacement.
 type Rule = fn(&[f32], &Proposal, [f64; 2]) -> u32;
 
-/// Continues the prompt, which is the one row of `target` before and after, as plain generation
-/// would: greedy the same tokens, sampling the same distribution. Each token is told in order;
-/// breaking with a reason ends the text there.
+/// Continues the prompt, which is the one row of `target` before and after. Greedy decoding gives
+/// the same tokens as without drafts, sampling the same distribution. Each token is emitted in
+/// order; breaking with a reason ends the text there.
 ///
-/// The rule is a parameter for the tests, which must be able to tell it from wrong ones.
+/// The rule is a parameter so that the tests can check that they reject wrong rules.
 ///
 /// # Errors
-/// When the context is full and the window may not slide, the logits are not finite, processors
-/// leave no token, or a device fails.
+/// If the context is full and the window may not slide, the logits are not finite, processors leave
+/// no token, or a device fails.
 pub(crate) fn generate(
     rule: Rule,
     target: &mut dyn Sequences,
@@ -93,21 +93,21 @@ pub(crate) fn generate(
             slid = true;
         }
 
-        // The pass gives one token more than is guessed: the model's own.
+        // The pass yields one token more than is proposed: the model's own.
         let room = context_length.saturating_sub(len).min(config.max_new_tokens - tokens.len() - 1);
         let proposals = match most.min(room) {
             0 => Vec::new(),
             most => proposer.propose(target.ids(0), prompt_len, most, request)?,
         };
-        let guessed: Vec<u32> = proposals.iter().map(|proposal| proposal.id).collect();
-        target.extend(0, &guessed);
-        let mut logits = target.logits_of_last(&[guessed.len() + 1])?;
+        let proposed: Vec<u32> = proposals.iter().map(|proposal| proposal.id).collect();
+        target.extend(0, &proposed);
+        let mut logits = target.logits_of_last(&[proposed.len() + 1])?;
         acceptance.passes += 1;
-        acceptance.proposed += guessed.len();
+        acceptance.proposed += proposed.len();
 
         let mut all_accepted = true;
         for (position, logits) in logits.chunks_mut(vocab_size).enumerate() {
-            // Up to here every guess was kept, so the row's beginning is the text so far.
+            // All earlier proposals were accepted, so this prefix of the row is the text so far.
             let (prompt, generated) = target.ids(0)[..len + position].split_at(prompt_len);
             let proposal = proposals.get(position);
             let token = choose(rule, request, &Step { prompt, generated }, proposal, logits)?;
@@ -130,8 +130,9 @@ pub(crate) fn generate(
                 break;
             }
         }
-        // Guesses that are right are worth more of them, as in transformers' heuristic schedule.
-        if !guessed.is_empty() {
+        // Propose more after full acceptance and fewer after a rejection, as in transformers'
+        // heuristic schedule.
+        if !proposed.is_empty() {
             most = if all_accepted { config.draft_tokens.min(most.saturating_add(2)) } else { (most - 1).max(1) };
         }
     };
@@ -141,11 +142,11 @@ pub(crate) fn generate(
     Ok((Completion { slid, ..completion }, acceptance))
 }
 
-/// The token at one position, of which the model gave `logits` `[vocab]`: by `rule` where one is
-/// proposed, else as without guesses.
+/// Chooses the token at one position from the model's `logits` `[vocab]`: by `rule` if there is a
+/// proposal, else as in plain decoding.
 ///
 /// # Errors
-/// When the logits are not finite, or processors leave no token.
+/// If the logits are not finite, or processors leave no token.
 fn choose(
     rule: Rule,
     request: &Request,
@@ -171,12 +172,12 @@ fn choose(
     Ok(chosen(id, &unmodified, log_sum_exp, plan.config.logprobs))
 }
 
-/// The rule of acceptance: the guess with probability min(1, p / q), else a draw from max(0, p -
-/// q).
+/// The acceptance rule: the proposed token with probability min(1, p / q), else a draw from
+/// max(0, p - q).
 fn accept_or_replace(p: &[f32], proposal: &Proposal, [acceptance, token]: [f64; 2]) -> u32 {
     let id = proposal.id as usize;
-    let q_of_guess = proposal.drawn_from.as_ref().map_or(1.0, |q| q[id]);
-    if acceptance * f64::from(q_of_guess) < f64::from(p[id]) {
+    let q_of_proposal = proposal.drawn_from.as_ref().map_or(1.0, |q| q[id]);
+    if acceptance * f64::from(q_of_proposal) < f64::from(p[id]) {
         return proposal.id;
     }
     let mut rest = p.to_vec();
@@ -188,6 +189,6 @@ fn accept_or_replace(p: &[f32], proposal: &Proposal, [acceptance, token]: [f64; 
             }
         }
     }
-    // Nothing is left where p and q differ by rounding alone.
+    // If p and q differ only by rounding, `rest` may be all zeros.
     weighted(token, if highest(&rest) > 0.0 { &rest } else { p }).id
 }

@@ -1,4 +1,4 @@
-//! Who guesses: the text itself, or a smaller model.
+//! Proposers of draft tokens: prompt lookup, or a smaller draft model.
 
 use super::request::{Draw, Request};
 use crate::error::{Error, Result};
@@ -8,62 +8,62 @@ use crate::{
     tokens::common_prefix,
 };
 
-/// A guess at one token.
+/// One proposed token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Proposal {
     /// The token.
     pub(crate) id: u32,
-    /// The probabilities `[vocab]` that it was drawn from; `None` where nothing was drawn, so that
-    /// it was certain.
+    /// The probabilities `[vocab]` that it was drawn from; `None` if it was not drawn but had
+    /// probability 1.
     pub(crate) drawn_from: Option<Vec<f32>>,
 }
 
-/// Guesses what follows a text.
+/// Proposes continuations of a text.
 pub(crate) trait Proposer {
-    /// Guesses at the next tokens of `ids`, at most `most` (at least 1) and maybe none. The first
-    /// `prompt_len` are the prompt.
+    /// Proposes up to `most` (at least 1) next tokens of `ids`, possibly none. The first
+    /// `prompt_len` ids are the prompt.
     ///
     /// # Errors
-    /// When a model fails.
+    /// If a model fails.
     fn propose(&mut self, ids: &[u32], prompt_len: usize, most: usize, request: &Request) -> Result<Vec<Proposal>>;
 }
 
-/// Of how many tokens the ending is at most that is looked for earlier in the text.
-const LONGEST_ENDING: usize = 3;
+/// Longest suffix, in tokens, that prompt lookup searches for earlier in the text.
+const LONGEST_SUFFIX: usize = 3;
 
-/// Guesses that the text goes on as it did before: where its last few tokens occurred earlier, what
+/// Prompt lookup: finds an earlier occurrence of the text's last few tokens and proposes what
 /// followed them there ([Saxena 2023](https://github.com/apoorvumang/prompt-lookup-decoding);
 /// transformers `PromptLookupCandidateGenerator`).
 ///
-/// The longest ending counts, of 3 tokens, 2 or 1; of several occurrences the first, which has most
-/// behind it. An end token is guessed too, where transformers leaves it to the model, and nothing
-/// behind one.
+/// It tries suffixes of 3 tokens, then 2, then 1, and takes the first occurrence, which has the
+/// most tokens after it. It proposes an end token too, which transformers leaves to the model, but
+/// nothing after one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PromptLookup;
 
 impl Proposer for PromptLookup {
     fn propose(&mut self, ids: &[u32], _: usize, most: usize, request: &Request) -> Result<Vec<Proposal>> {
-        let followed = (1..=LONGEST_ENDING.min(ids.len())).rev().find_map(|n| {
-            // The last window is the ending itself, which nothing follows.
+        let followed = (1..=LONGEST_SUFFIX.min(ids.len())).rev().find_map(|n| {
+            // Search all but the last id: the suffix itself is no earlier occurrence.
             let start = ids[..ids.len() - 1].windows(n).position(|window| window == &ids[ids.len() - n..])?;
             Some(&ids[start + n..])
         });
         let followed = followed.unwrap_or_default();
         let end = followed.iter().position(|id| request.job.plan.config.end_tokens.contains(id));
         let end = end.map_or(followed.len(), |at| at + 1);
-        let guesses = followed[..end].iter().take(most);
-        Ok(guesses.map(|&id| Proposal { id, drawn_from: None }).collect())
+        let proposals = followed[..end].iter().take(most);
+        Ok(proposals.map(|&id| Proposal { id, drawn_from: None }).collect())
     }
 }
 
-/// One row of a smaller model, whatever it holds, guesses what that would write with the same
-/// knobs.
+/// A draft model: one row of a smaller model, which proposes what it would generate with the same
+/// knobs. The row may hold any earlier text.
 pub(crate) struct SmallerModel<S>(pub(crate) S);
 
 impl<S: Sequences> Proposer for SmallerModel<S> {
     fn propose(&mut self, ids: &[u32], prompt_len: usize, most: usize, request: &Request) -> Result<Vec<Proposal>> {
         let (Self(model), job) = (self, request.job);
-        // What was rejected goes, what replaced it comes.
+        // Drop the rejected tokens and append the ones that replaced them.
         let known = common_prefix(model.ids(0), ids);
         model.truncate(0, known);
         model.extend(0, &ids[known..]);

@@ -1,15 +1,15 @@
-//! What speculative decoding is asked for, and its random numbers.
+//! A request to speculative decoding, and its random numbers.
 
 use crate::{job::Job, sampler::uniform};
 
-/// What to generate, by guesses or not: a sequence of the job's first prompt, greedy or sampled.
+/// One sequence of the job's first prompt to generate, greedy or sampled.
 pub(crate) struct Request<'a> {
     pub(crate) job: &'a Job<'a>,
-    /// Which of the prompt's sequences it is.
+    /// Index among the prompt's sequences.
     pub(crate) number: usize,
 }
 
-/// What is drawn at a position; each has its own place among the random numbers.
+/// The kinds of draws at a position; each has its own random stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Draw {
     Proposal,
@@ -18,11 +18,11 @@ pub(super) enum Draw {
 }
 
 impl Request<'_> {
-    /// A number from [0, 1), the same whenever the sequence's token number `step` is chosen.
+    /// A uniform number in [0, 1), fixed by the seed, the sequence, the step and the kind of draw.
     ///
-    /// A position is guessed at again only where an earlier guess was refused. What refused it was
-    /// drawn at the earlier position, so that the number here, used a second time, is still as good
-    /// as new.
+    /// A position is drafted again only if an earlier proposal was rejected. The rejection depended
+    /// on draws at that earlier position, so the number here is still independent when it is used a
+    /// second time.
     pub(super) fn uniform(&self, step: usize, what: Draw) -> f64 {
         let sequence = self.job.plan.sequence(self.job.first_prompt, self.number);
         uniform(self.job.plan.config.seed, &[sequence, step as u64, what as u64])
