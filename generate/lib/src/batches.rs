@@ -1,14 +1,14 @@
-//! Which rows go through the model together, and their results in the order they were asked for.
+//! Batching rows by length, and putting results back into order.
 
 use std::{collections::BTreeMap, ops::Range};
 
-/// Batches of similar length: the numbers of `lengths`, longest first, in groups of at most
-/// `batch_size(longest of the group)` (at least 1). Rows of one batch are padded to its longest, so
-/// what is alike in length should go together; the batch that needs the most memory comes first, so
-/// that too little of it shows at once.
+/// Batches of similar length: the indices of `lengths`, longest first, in groups of at most
+/// `batch_size(longest of the group)` (at least 1). Rows of a batch are padded to its longest, so
+/// rows of similar length should share one. The batch that needs the most memory comes first, so
+/// that a lack of memory shows at once.
 pub fn plan(lengths: &[usize], batch_size: impl Fn(usize) -> usize) -> Vec<Vec<usize>> {
     let mut numbers: Vec<usize> = (0..lengths.len()).collect();
-    numbers.sort_by_key(|&number| std::cmp::Reverse(lengths[number])); // stable: equals stay in order
+    numbers.sort_by_key(|&number| std::cmp::Reverse(lengths[number])); // stable: ties stay in order
     let mut rest = numbers.as_slice();
     let mut batches = Vec::new();
     while let Some(&longest) = rest.first() {
@@ -19,7 +19,8 @@ pub fn plan(lengths: &[usize], batch_size: impl Fn(usize) -> usize) -> Vec<Vec<u
     batches
 }
 
-/// Consecutive groups of `sizes` that each come to at most `most`, or hold a single larger one.
+/// Splits `sizes` into consecutive groups whose sums are at most `most`, or that hold a single
+/// larger size.
 pub fn groups(sizes: &[usize], most: usize) -> Vec<Range<usize>> {
     let mut groups: Vec<Range<usize>> = Vec::new();
     let mut held = 0;
@@ -38,8 +39,8 @@ pub fn groups(sizes: &[usize], most: usize) -> Vec<Range<usize>> {
     groups
 }
 
-/// Hands results on in the order of their numbers 0, 1, 2, ..., each as soon as all before it are
-/// there.
+/// Reorder buffer: releases results in the order of their numbers 0, 1, 2, ..., each as soon as all
+/// earlier ones have been released.
 #[derive(Debug, Default)]
 pub struct InOrder<T> {
     next: usize,
@@ -47,7 +48,7 @@ pub struct InOrder<T> {
 }
 
 impl<T> InOrder<T> {
-    /// Takes the result of `number`, and gives those whose turn it now is, in order.
+    /// Adds the result with this number, and returns those that are now due, in order.
     pub fn put(&mut self, number: usize, result: T) -> Vec<T> {
         self.waiting.insert(number, result);
         let mut ready = Vec::new();
@@ -58,8 +59,7 @@ impl<T> InOrder<T> {
         ready
     }
 
-    /// What still waits for one before it, in order: what there is to show when the work was cut
-    /// short.
+    /// The results still waiting for an earlier one, in order, for when the work is cut short.
     pub fn into_rest(self) -> impl Iterator<Item = T> {
         self.waiting.into_values()
     }

@@ -1,4 +1,4 @@
-//! A checkpoint as a file of another program.
+//! Converts a checkpoint to another program's file format.
 
 use std::{fs, path::Path};
 
@@ -37,29 +37,31 @@ pub enum ConvertError {
     /// llama2.c computes in float32.
     #[error("llama2.c cannot say other numbers than f32")]
     Float32Alone,
-    /// It cannot be said in the format, or not be written.
+    /// The format cannot express it, or the file cannot be written.
     #[error(transparent)]
     Format(#[from] FormatError),
 }
 
-/// What whoever opens a converted file does otherwise, because its format has no word for it.
+/// A way in which programs that open the converted file differ from the model, because the format
+/// cannot express it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// llama.cpp takes token 11 for the end of a text where a tokenizer has none.
+    /// llama.cpp takes token 11 as the end token if the tokenizer has none.
     AnEnd,
-    /// llama.cpp computes GELU by its tanh form, the model the exact one.
+    /// llama.cpp computes GELU's tanh approximation, the model the exact function.
     TanhGelu,
-    /// A space is put before every text, by the tokenizer only before those that begin with none.
+    /// A space is put before every text; the tokenizer puts one only before texts that do not begin
+    /// with one.
     SpaceBefore,
 }
 
-/// Writes the checkpoint in `folder` to `out`: as `format`, its matrices as `kind`, or where that is
-/// not given as float32, and in a Hugging Face folder as they are. An interrupt is looked for before
-/// each tensor, and leaves nothing half written. What comes back is said to the user.
+/// Writes the checkpoint in `folder` to `out` as `format`, with its matrices as `kind`. Without a
+/// `kind` they become float32, or in a Hugging Face folder stay as they are. Interrupts are checked
+/// before each tensor and leave no partial output. Returns the differences to report to the user.
 ///
 /// # Errors
-/// When the checkpoint is damaged, the format has no words for it, `out` cannot be written, or an
-/// interrupt has come.
+/// If the checkpoint is damaged, the format cannot express it, `out` cannot be written, or an
+/// interrupt was requested.
 pub fn convert(
     folder: &Path,
     format: Format,
@@ -68,7 +70,7 @@ pub fn convert(
     interrupt: &Interrupt,
 ) -> Result<Vec<Difference>, ConvertError> {
     folder::verify_checksums_for_inference(folder)?;
-    // Opened once as for inference, so that what is wrong with it is said as everywhere.
+    // Opened as for inference, so that it reports the same errors.
     let config = folder::StoredWeights::of(folder)?.config;
     let tokenizer = Tokenizer::is_in(folder).then(|| Tokenizer::from_folder(folder)).transpose()?;
     let end_tokens = EndTokens::read(folder, tokenizer.as_ref(), config.vocab_size)?.ids;
@@ -89,7 +91,7 @@ pub fn convert(
     Ok(differences(&model, format))
 }
 
-/// A shape in the words of formats, which know the classes of transformers alone.
+/// The shape in terms of the formats, which know only transformers' architectures.
 fn shape(config: &GptConfig) -> Shape {
     let architecture = match (config.positions, config.qk_norm) {
         (Positions::Learned, _) => Architecture::Gpt2,
@@ -116,7 +118,7 @@ fn shape(config: &GptConfig) -> Shape {
     }
 }
 
-/// Takes along what the folder says of itself to people, where it says something.
+/// Copies the folder's model card, if there is one.
 fn keep_card(folder: &Path, out: &Path) -> Result<(), FormatError> {
     let card = folder.join(CARD);
     if card.is_file() {
@@ -126,7 +128,7 @@ fn keep_card(folder: &Path, out: &Path) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// Where the programs that open the format differ from the model.
+/// The differences between the model and the programs that open the format.
 fn differences(model: &Model, format: Format) -> Vec<Difference> {
     let is_gguf = format == Format::Gguf;
     let tokenizer = |is: fn(&ember_formats::Tokenizer) -> bool| model.tokenizer.as_ref().is_some_and(is);
@@ -138,7 +140,7 @@ fn differences(model: &Model, format: Format) -> Vec<Difference> {
     found.into_iter().filter(|(is_there, _)| *is_there).map(|(_, difference)| difference).collect()
 }
 
-/// What a file says its model is called: its own name.
+/// The model's name in a file: the file's stem.
 fn name_of(out: &Path) -> String {
     out.file_stem().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
 }

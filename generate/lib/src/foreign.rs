@@ -1,8 +1,8 @@
-//! A model file of another program, opened as a Hugging Face folder.
+//! Opens another program's model file as a Hugging Face folder.
 //!
-//! All that opens a model opens a folder. A foreign file becomes one: it is converted once, a tensor
-//! at a time, into the user's cache, and the next time the folder is there. What was not used for a
-//! month makes room.
+//! Models are always opened from folders. So a foreign file is converted once, tensor by tensor,
+//! into a folder in the user's cache, which is reused the next time. Folders that were not used for
+//! a month are removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,23 +16,24 @@ use ember_model::folder::{StoredWeights, seems_intact, write_checksums};
 use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A part of every folder's name: it changes when the same file is converted in another way.
-const EDITION: u32 = 6;
+/// Version of the conversion, a part of every cache key: it changes when the same file is converted
+/// differently.
+const CONVERSION_VERSION: u32 = 6;
 
-/// Beside a folder, the path of the file that it was made of.
+/// A file beside the converted folder with the path of the source file.
 const MADE_OF: &str = "made_of";
 
-/// How long a folder stays that nobody opens.
+/// How long an unused folder is kept.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How long one stays that was begun and is not whole: another process may be at work on it.
+/// How long an unfinished folder is kept: another process may still be writing it.
 const KEPT_UNFINISHED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The folder that a file is converted into, whose name is the file's; `None` for a file that is no
-/// model of a format known here.
+/// The folder that a file is converted into, named after the file; `None` if the file is not a
+/// model in a supported format.
 ///
 /// # Errors
-/// When the file is damaged or holds what is not known here, or the cache cannot be written.
+/// If the file is damaged or has unsupported contents, or the cache cannot be written.
 pub fn folder_of(path: &Path) -> Result<Option<PathBuf>, FormatError> {
     folder_in(&cache(), path)
 }
@@ -43,38 +44,38 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
     let place = cache.join(&named);
     let folder = place.join(path.file_stem().unwrap_or_default());
     let used = folder.join("config.json");
-    // One that lost something since, as when a disk was full or somebody tidied up, is made anew.
+    // A folder that lost files since (a full disk, a clean-up) is converted again.
     if is_whole(&folder) {
-        // When it was last of use; a cache that cannot be written is still read.
+        // Record the time of use. Ignore errors: a read-only cache can still be read.
         let _ = fs::File::options().append(true).open(&used).and_then(|file| file.set_modified(SystemTime::now()));
         return Ok(Some(folder));
     }
     let model = source.model()?;
-    fs::create_dir_all(cache).at("cannot create the folder", cache).map_err(elsewhere)?;
-    forget_unused(cache);
+    fs::create_dir_all(cache).at("cannot create the folder", cache).map_err(cache_error)?;
+    remove_unused(cache);
     let unfinished = temporary_in(cache)?;
     let made = unfinished.path().join(path.file_stem().unwrap_or_default());
-    hf::write(&model, None, &made).map_err(|error| said_of(path, cache, error))?;
-    write_checksums(&made).map_err(elsewhere)?;
+    hf::write(&model, None, &made).map_err(|error| attribute_error(path, cache, error))?;
+    write_checksums(&made).map_err(cache_error)?;
     if key(&source.paths())? != named {
         let what = "it was changed while it was read; run the command again".to_owned();
         return Err(FormatError::Unsupported { path: path.to_owned(), what });
     }
     let made_of = path.canonicalize().at("cannot open", path)?;
-    write_text(&unfinished.path().join(MADE_OF), &made_of.to_string_lossy()).map_err(elsewhere)?;
-    put(unfinished.path(), &place, &folder)?;
+    write_text(&unfinished.path().join(MADE_OF), &made_of.to_string_lossy()).map_err(cache_error)?;
+    install(unfinished.path(), &place, &folder)?;
     Ok(Some(folder))
 }
 
-/// Gives what was made its `place`, with the model in `folder` there; where another process has put the
-/// same there meanwhile, that stays. What is there and not whole is moved aside at once, and no other
-/// process ever finds half of it removed.
-fn put(made: &Path, place: &Path, folder: &Path) -> Result<(), FormatError> {
+/// Moves the finished conversion to its `place`; `folder` is the model's folder there. If another
+/// process has put the same there meanwhile, that stays. A damaged folder there is moved aside in
+/// one rename, so that no other process finds it half removed.
+fn install(made: &Path, place: &Path, folder: &Path) -> Result<(), FormatError> {
     if fs::rename(made, place).is_ok() {
         return Ok(());
     }
     let cache = place.parent().unwrap_or(place);
-    // One process after the other, where the system can lock a folder: none moves aside what another has
+    // Lock the cache folder, if the system can, so that no process moves aside what another has
     // just put there.
     let _turn = fs::File::open(cache).inspect(|cache| drop(cache.lock()));
     if is_whole(folder) {
@@ -84,41 +85,42 @@ fn put(made: &Path, place: &Path, folder: &Path) -> Result<(), FormatError> {
     let _ = fs::rename(place, aside.path().join("lost"));
     match fs::rename(made, place) {
         Err(_) if is_whole(folder) => Ok(()),
-        renamed => renamed.at("cannot create the folder", place).map_err(|error| elsewhere(error).into()),
+        renamed => renamed.at("cannot create the folder", place).map_err(|error| cache_error(error).into()),
     }
 }
 
-/// A folder in the cache for what is not whole, removed when it is dropped.
+/// A temporary folder in the cache for unfinished work, removed when dropped.
 fn temporary_in(cache: &Path) -> Result<TempDir, output::Error> {
     let made = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(cache);
-    made.at("cannot write into", cache).map_err(elsewhere)
+    made.at("cannot write into", cache).map_err(cache_error)
 }
 
-/// The error of a cache that cannot be written, with the way out.
-fn elsewhere(error: impl std::error::Error + 'static) -> output::Error {
+/// The error for a cache that cannot be written, with a remedy.
+fn cache_error(error: impl std::error::Error + 'static) -> output::Error {
     output::Error::Refused(format!("{}; set XDG_CACHE_HOME to a folder that can be written", with_causes(&error)))
 }
 
-/// An error of what is written into the cache, said of the user's file where that is at fault: of a
-/// value that no model can be computed with.
-fn said_of(path: &Path, cache: &Path, error: FormatError) -> FormatError {
+/// Attributes an error of the conversion: to the user's file if that holds an unusable value, or to
+/// the cache if that cannot be written.
+fn attribute_error(path: &Path, cache: &Path, error: FormatError) -> FormatError {
     let FormatError::File(file) = error else { return error };
     match file.source.get_ref().and_then(|inner| inner.downcast_ref::<FormatError>()) {
         Some(inner) => FormatError::Unsupported { path: path.to_owned(), what: with_causes(inner) },
-        None if file.path.starts_with(cache) => elsewhere(file).into(),
+        None if file.path.starts_with(cache) => cache_error(file).into(),
         None => file.into(),
     }
 }
 
-/// Whether a folder is there as it was made. How texts are drawn is in no list of checksums, since a
-/// folder's user may say it.
+/// Whether a folder is complete. `generation_config.json` is checked only for presence: it is in no
+/// list of checksums, because users may edit it.
 fn is_whole(folder: &Path) -> bool {
     let draws = folder.join("generation_config.json").metadata().is_ok_and(|file| file.len() > 0);
     draws && seems_intact(folder) && StoredWeights::of(folder).is_ok()
 }
 
-/// What is wrong with the tokenizer of a folder that was made of a file and has none, and where to put
-/// one: nobody looks for it in the cache. `None` for a folder that was not made here.
+/// The message for a converted folder without a tokenizer: why there is none, and where to put one,
+/// which is beside the source file and not in the cache. `None` if the folder was not converted
+/// here.
 pub fn without_tokenizer(folder: &Path) -> Option<String> {
     let place = folder.parent().filter(|place| place.parent() == Some(&cache()))?;
     let file = PathBuf::from(fs::read_to_string(place.join(MADE_OF)).ok()?);
@@ -139,15 +141,15 @@ pub fn without_tokenizer(folder: &Path) -> Option<String> {
     ))
 }
 
-/// Where folders are kept.
+/// The folder for converted models.
 fn cache() -> PathBuf {
     cache::folder().join("models")
 }
 
-/// What tells files from others: where each stands, its length, when it was written, and where the
-/// system says it when it was changed in any way, which nobody can set back.
+/// The cache key of some files: a hash of each one's path, length and modification time, and on
+/// Unix its inode and change time, which cannot be set back.
 fn key(paths: &[&Path]) -> Result<String, FileError> {
-    let mut facts = format!("{EDITION}");
+    let mut facts = format!("{CONVERSION_VERSION}");
     for path in paths {
         let (place, file) = (path.canonicalize().at("cannot open", path)?, path.metadata().at("cannot open", path)?);
         facts += &format!(" {place:?} {} {:?}", file.len(), file.modified().at("cannot open", path)?);
@@ -160,9 +162,8 @@ fn key(paths: &[&Path]) -> Result<String, FileError> {
     Ok(format!("{:016x}", xxh3_64(facts.as_bytes())))
 }
 
-/// Removes folders that nobody opened for a month, and what was left unfinished a day ago, as far as
-/// that can be done.
-fn forget_unused(cache: &Path) {
+/// Removes folders unused for a month and unfinished ones older than a day, ignoring errors.
+fn remove_unused(cache: &Path) {
     let is_old = |folder: &Path| {
         let is_unfinished = folder.file_name()?.to_string_lossy().starts_with(UNFINISHED);
         let used = fs::read_dir(folder).ok()?.flatten().map(|inner| inner.path().join("config.json"));
@@ -330,7 +331,7 @@ mod tests {
         let full = |path: &str| {
             let source = std::io::ErrorKind::StorageFull.into();
             let error = FileError { doing: "cannot write", path: path.into(), source };
-            said_of(Path::new("small.gguf"), Path::new("cache"), error.into()).to_string()
+            attribute_error(Path::new("small.gguf"), Path::new("cache"), error.into()).to_string()
         };
         assert!(full("cache/made/model.safetensors").ends_with("; set XDG_CACHE_HOME to a folder that can be written"));
         assert_eq!(full("small.gguf"), "cannot write small.gguf");

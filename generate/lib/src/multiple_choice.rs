@@ -1,10 +1,10 @@
-//! Multiple choice: of several ways to go on, the model's answer is the one it finds most probable.
-//! Nothing is generated.
+//! Multiple choice: the model's answer is the most probable of several given continuations. Nothing
+//! is generated.
 //!
-//! A longer choice has more tokens to lose probability on, so three ways of comparing are kept
-//! apart ([`By`]): the sum of the log-probabilities (what EleutherAI's lm-evaluation-harness calls
-//! `acc`), the mean over tokens, and the mean over bytes of the choice's text (its `acc_bytes`; its
-//! `acc_norm` counts characters, which are the bytes where the text is ASCII).
+//! A longer choice has more tokens to lose probability on, so there are three ways to compare
+//! ([`By`]): the sum of the log-probabilities (`acc` in EleutherAI's lm-evaluation-harness), the
+//! mean over tokens, and the mean over bytes of the choice's text (`acc_bytes` there; its
+//! `acc_norm` counts characters, which equal bytes in ASCII text).
 
 use std::ops::ControlFlow;
 
@@ -17,21 +17,21 @@ use crate::error::{Cause, Result};
 use crate::score::{Stretch, score_stretches};
 use crate::tokens::common_prefix;
 
-/// What is wrong with a question.
+/// An invalid question.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum QuestionError {
-    /// So few choices leave nothing to choose.
+    /// Too few choices to choose from.
     #[error("\"choices\" holds {0}; give at least 2 to choose from")]
     FewChoices(usize),
-    /// The choice of this number has no text.
+    /// The choice with this number has no text.
     #[error("choice {0} is empty; give it at least one character")]
     EmptyChoice(usize),
-    /// The answer is none of the choices.
+    /// The answer is not one of the choices.
     #[error("\"answer\" is {answer}, but the choices are numbered 0 to {last}")]
     Answer { answer: usize, last: usize },
-    /// The tokenizer cannot make a text.
+    /// The tokenizer cannot encode a text.
     #[error("{part}")]
     Text { part: String, source: Cause },
     /// There is no token to start from.
@@ -39,32 +39,32 @@ pub enum QuestionError {
         "nothing stands before the choices, and this model has no token to begin a text with; give a longer \"context\""
     )]
     NoStart,
-    /// The choice of this number is no token of its own.
+    /// The choice with this number adds no token to the context.
     #[error("choice {0} adds no token to the context; give it other text")]
     NoToken(usize),
-    /// A choice longer than what the model can attend to.
+    /// A choice longer than the model's context.
     #[error("choice {choice} has {tokens} tokens, more than the context of {context_length}; shorten it")]
     LongChoice { choice: usize, tokens: usize, context_length: usize },
 }
 
-/// A text's beginning and the ways it may go on. The choice is put right behind the context: a
-/// space between stands in one of them.
+/// A context and its possible continuations. A choice is appended directly to the context, so a
+/// space between the two must be part of one of them.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Question {
-    /// Whatever the asker calls it; handed through.
+    /// The caller's own identifier, passed through unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Value>,
-    /// What comes before every choice; empty, the choices start from what the tokenizer puts before
-    /// a text, else from `<|endoftext|>`.
+    /// The text before every choice. If it is empty, the choices start from the special tokens that
+    /// the tokenizer puts before a text, else from `<|endoftext|>`.
     pub context: String,
-    /// The ways to go on.
+    /// The possible continuations.
     pub choices: Vec<String>,
-    /// The index of the right one, from 0, where it is known.
+    /// The index of the right choice, from 0, if known.
     #[serde(default, deserialize_with = "index")]
     pub answer: Option<usize>,
 }
 
-/// The number of a choice, where there is one.
+/// Deserializes the optional index of a choice.
 fn index<'de, D: Deserializer<'de>>(given: D) -> std::result::Result<Option<usize>, D::Error> {
     let index = |given: Value| {
         let index = given.as_u64().and_then(|index| usize::try_from(index).ok());
@@ -76,7 +76,7 @@ fn index<'de, D: Deserializer<'de>>(given: D) -> std::result::Result<Option<usiz
 }
 
 impl Question {
-    /// Refuses a question that has nothing to choose from, or whose answer is none of its choices.
+    /// Checks that there is something to choose from, and that the answer is one of the choices.
     ///
     /// # Errors
     /// Names the key that is wrong.
@@ -91,20 +91,19 @@ impl Question {
         }
     }
 
-    /// The tokens of each choice behind the context, for a model that attends to `context_length`
-    /// of them.
+    /// The tokens of each choice after the context, for a model with a context of `context_length`
+    /// tokens.
     ///
-    /// Tokens do not respect the border between context and choice: "a " and "cat" may be the
-    /// tokens "a" and " cat". So context and choice are tokenised as one text, as the model knows
-    /// it, and what counts is every token behind the longest beginning that the context alone and
-    /// all of its choices share: each choice is then judged from the same place. Where they share
-    /// no token at all, `opening` is put before them: what a text of its own begins with.
+    /// Token boundaries need not match the boundary between context and choice: "a " and "cat" may
+    /// be the tokens "a" and " cat". So context and choice are tokenised as one text. The scored
+    /// tokens are all those after the longest common prefix of the context alone and all its
+    /// choices, so that every choice is scored from the same position. If there is no common
+    /// prefix, `opening` is put before the tokens: the token that a text starts with.
     ///
-    /// What is longer than the model can attend to loses its first tokens, never those that are
-    /// scored.
+    /// A text longer than the model's context loses its first tokens, never scored ones.
     ///
     /// # Errors
-    /// When the tokenizer cannot make the text, there is nothing to start from, or a choice alone
+    /// If the tokenizer cannot encode the text, there is no token to start from, or a choice alone
     /// exceeds the context.
     pub fn encode(
         &self,
@@ -132,7 +131,7 @@ impl Question {
                 return Err(QuestionError::LongChoice { choice: number, tokens: scored, context_length });
             }
             let mut ids: Vec<u32> = start.into_iter().chain(whole).collect();
-            // The last token is only predicted, so one more than the model can read.
+            // The last token is only predicted, so one more fits than the model can read.
             let cut = ids.len().saturating_sub(context_length + 1);
             ids.drain(..cut);
             Ok(EncodedChoice { ids, scored, cut, bytes: choice.len() })
@@ -141,20 +140,20 @@ impl Question {
     }
 }
 
-/// One choice of a question in tokens, the context before it.
+/// The tokens of a context and one choice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EncodedChoice {
-    /// The tokens of context and choice, at most the model's context and one.
+    /// The tokens of context and choice, at most the model's context plus one.
     pub ids: Vec<u32>,
-    /// How many at the end are the choice's: those that are scored.
+    /// How many tokens at the end are scored.
     pub scored: usize,
-    /// How many tokens at the beginning were cut off.
+    /// How many tokens were cut off at the beginning.
     pub cut: usize,
     /// The length of the choice's text in bytes.
     pub bytes: usize,
 }
 
-/// How choices of different length are compared.
+/// How to compare choices of different length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The log-probability of the whole choice.
@@ -165,7 +164,7 @@ pub enum By {
     Byte,
 }
 
-/// What the model thinks of one choice.
+/// The scores of one choice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScoredChoice {
     /// The log-probability of each of its tokens, in nats.
@@ -175,7 +174,7 @@ pub struct ScoredChoice {
 }
 
 impl ScoredChoice {
-    /// Its log-probability, in nats, as `by` counts it: the higher, the more probable.
+    /// Its log-probability in nats, normalised by `by`; higher is more probable.
     pub fn value(&self, by: By) -> f64 {
         let sum: f64 = self.logprobs.iter().map(|&logprob| f64::from(logprob)).sum();
         match by {
@@ -186,16 +185,16 @@ impl ScoredChoice {
     }
 }
 
-/// The choices of a question, most probable first; of equal ones the earlier.
+/// The choices of a question, most probable first; ties go to the earlier.
 pub fn rank(choices: &[ScoredChoice], by: By) -> Vec<usize> {
     let mut order: Vec<usize> = (0..choices.len()).collect();
     order.sort_by(|&a, &b| choices[b].value(by).total_cmp(&choices[a].value(by))); // stable
     order
 }
 
-/// Scores the choices of many questions, all of which share their passes through the model; `None`
-/// of the questions of which a choice is left once `on_batch` breaks off, which is told after every
-/// pass how many tokens were scored in it.
+/// Scores the choices of many questions in shared batches. `on_batch` is called after every pass
+/// with the number of tokens scored in it; if it breaks, the questions that are not complete are
+/// `None`.
 ///
 /// # Errors
 /// As [`score_stretches`].
@@ -218,9 +217,9 @@ pub fn score_questions(
 /// How often the most probable choice was the right one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Accuracy {
-    /// Questions asked.
+    /// Questions scored.
     pub questions: usize,
-    /// Those of them whose answer is known, which alone count below.
+    /// Questions with a known answer; only these count for the accuracy.
     pub answered: usize,
     right: [usize; 3],
     chance: f64,
@@ -238,12 +237,12 @@ impl Accuracy {
         }
     }
 
-    /// The share of right answers; `None` where no answer is known.
+    /// The share of right answers; `None` if no answer is known.
     pub fn by(&self, by: By) -> Option<f64> {
         (self.answered > 0).then(|| self.right[by as usize] as f64 / self.answered as f64)
     }
 
-    /// The share that guessing would get right.
+    /// The expected share of right answers by random guessing.
     pub fn by_chance(&self) -> Option<f64> {
         (self.answered > 0).then(|| self.chance / self.answered as f64)
     }

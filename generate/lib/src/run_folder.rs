@@ -1,5 +1,5 @@
-//! Which checkpoint the user means: a run folder, a checkpoint folder, any Hugging Face folder, a
-//! model file of another program, or the newest run.
+//! Finds the checkpoint that the user means: in a run folder, a checkpoint folder, any Hugging Face
+//! folder or another program's model file, or of the newest run.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, time::SystemTime};
@@ -12,62 +12,62 @@ use crate::foreign;
 
 pub use crate::foreign::without_tokenizer;
 
-/// Where runs stand when nobody says otherwise.
+/// The default folder of runs.
 pub const RUNS: &str = "runs";
-/// The folder in a run's that holds its checkpoints.
+/// The subfolder of a run with its checkpoints.
 pub const CHECKPOINTS: &str = "checkpoints";
-/// The folder in a checkpoint's that holds the averaged weights.
+/// The subfolder of a checkpoint with the averaged weights.
 pub const AVERAGE: &str = "ema";
 /// The file of a run that names its last checkpoint.
 pub const LATEST: &str = "latest";
 /// The file of a run that names its checkpoint with the lowest validation loss.
 pub const BEST: &str = "best";
 
-/// Why there is no checkpoint where the user means one.
+/// Why no checkpoint was found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum FindError {
-    /// It is nothing, or some other folder, but there is a run of that name, or a model's file in it.
+    /// It is absent or some other folder, but a run has that name, or a model's file is in it.
     #[error("{} is neither a run nor a checkpoint; did you mean {}?", path.display(), meant.display())]
     DidYouMean { path: PathBuf, meant: PathBuf },
-    /// There is nothing of that name.
+    /// The path does not exist.
     #[error(
         "{} does not exist; name a run folder, a checkpoint folder, a Hugging Face folder or a model's file (.gguf, ckpt.pt, .bin)",
         .0.display()
     )]
     Absent(PathBuf),
-    /// It is a file, and no model.
+    /// It is a file, but not a model.
     #[error(
         "{} is a file; name the folder that holds config.json and model.safetensors, or a model's file (.gguf, ckpt.pt, .bin)",
         .0.display()
     )]
     IsFile(PathBuf),
-    /// It is a model file of another program, which cannot be opened.
+    /// It is another program's model file, but cannot be opened.
     #[error(transparent)]
     Foreign(#[from] FormatError),
-    /// The run has saved nothing.
+    /// The run has saved no checkpoint.
     #[error("the run {} has no checkpoint yet; wait for its first, or train on", .0.display())]
     NoCheckpointYet(PathBuf),
     /// It is some other folder.
     #[error("{} is neither a run (it has no `best` or `latest`) nor a checkpoint (it has no config.json)", .0.display())]
     Neither(PathBuf),
-    /// A run that names what is not there.
+    /// A run names a checkpoint that does not exist.
     #[error(
         "{} names \"{name}\", but {} is no checkpoint; write the name of one that is there into {}, or give its folder",
         file.display(), folder.display(), file.file_name().unwrap_or_default().display()
     )]
     Dangling { file: PathBuf, name: String, folder: PathBuf },
-    /// No folder of runs, where none was named.
+    /// No path was given, and there is no folder of runs.
     #[error("there is no folder {} here; train a model, or name a folder", .0.display())]
     NoRuns(PathBuf),
-    /// No run with a checkpoint, where none was named.
+    /// No path was given, and no run has a checkpoint.
     #[error("no run under {} has a checkpoint yet; train one, or name a folder", .0.display())]
     NoRunYet(PathBuf),
     /// A file or folder that cannot be read.
     #[error(transparent)]
     Read(#[from] FileError),
-    /// A folder that holds what is no regular file, or weights without what says of which model.
+    /// A folder with something other than regular files, or with weights but no model config.
     #[error(transparent)]
     Folder(#[from] folder::FolderError),
 }
@@ -77,25 +77,26 @@ pub enum FindError {
 pub struct Found {
     /// The folder that holds `config.json` and the weights.
     pub folder: PathBuf,
-    /// Why this one, for the user: "best of runs/a"; empty when it was named itself.
+    /// Why this one was chosen, for the user: "best of runs/a"; empty if it was named itself.
     pub reason: String,
 }
 
 impl fmt::Display for Found {
-    /// The folder, and in brackets why this one.
+    /// The folder, and in brackets why it was chosen.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.folder.display())?;
         if self.reason.is_empty() { Ok(()) } else { write!(f, " ({})", self.reason) }
     }
 }
 
-/// Finds the checkpoint that `from` means: a folder with a `config.json` is one itself; of a run
-/// folder it is the `best`, else the `latest`; of a model file of another program, such as a GGUF,
-/// the folder that it is converted into; without a `from` it is that of the run under `runs/` that
-/// was saved to last.
+/// Finds the checkpoint that `from` means:
+/// - a folder with a `config.json` is a checkpoint itself;
+/// - for a run folder, its `best` checkpoint, else its `latest`;
+/// - for another program's model file, such as a GGUF, the folder that it is converted into;
+/// - without a path, the checkpoint of the most recently saved run under `runs/`.
 ///
 /// # Errors
-/// One line that names the folder and says what it lacks.
+/// One line that names the folder and what it lacks.
 pub fn find(from: Option<&Path>) -> Result<Found, FindError> {
     match from {
         Some(path) => find_in(path),
@@ -103,11 +104,11 @@ pub fn find(from: Option<&Path>) -> Result<Found, FindError> {
     }
 }
 
-/// So often is found anew what training removed before it was read.
+/// How often to look again for a checkpoint that training removed before it was read.
 const TRIES: usize = 4;
 
-/// Finds the checkpoint that `from` means, as [`find`] does, and opens it; where training removed it
-/// meanwhile, the one that the run names by then.
+/// Finds a checkpoint as [`find`] does and opens it. If training removed it meanwhile, tries the
+/// one that the run names now.
 ///
 /// # Errors
 /// As [`find`], and what `open` returns.
@@ -118,7 +119,8 @@ pub fn find_and_open<T, E: From<FindError>>(
     for _ in 1..TRIES {
         let found = find(from)?;
         let (folder, was_chosen) = (found.folder.clone(), !found.reason.is_empty());
-        // Also where it could be opened: what was no longer there may have been taken for left out.
+        // Retry even if it opened: a file that was just removed may have been taken for an absent
+        // optional one.
         let opened = open(found);
         if !was_chosen || holds_model(&folder) {
             return opened;
@@ -162,36 +164,37 @@ fn did_you_mean(path: &Path, meant: PathBuf) -> FindError {
     FindError::DidYouMean { path: path.to_owned(), meant }
 }
 
-/// A model of another program in a folder that holds none of ours, such as the folder that nanoGPT
-/// writes into; the first by its name. What ends in `.bin` is seldom a model.
+/// Another program's model file in a folder, such as nanoGPT's output folder; the first by name.
+/// Files ending in `.bin` are ignored, since few of them are models.
 fn model_file_in(folder: &Path) -> Option<PathBuf> {
     let is_model = |path: &PathBuf| path.extension().is_some_and(|end| end == "gguf" || end == "pt") && path.is_file();
     fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).filter(is_model).min()
 }
 
-/// The run under `runs/` of this name, which is also that of the text it learned: who names a folder
-/// that is no run may mean it.
+/// The run under `runs/` with this name. A run is named after its text, so a user who names a
+/// folder that is no run may mean it.
 pub fn namesake(path: &Path) -> Option<PathBuf> {
     let run = Path::new(RUNS).join(path);
     (path.is_relative() && run.join("config.toml").is_file()).then_some(run)
 }
 
-/// The checkpoint that the run's text file `pointer` names.
+/// The checkpoint named in the run's text file `pointer`.
 fn follow(run: &Path, pointer: &str) -> Result<Found, FindError> {
     let file = run.join(pointer);
     let mut missing = String::new();
     loop {
         let content = fs::read_to_string(&file).at("cannot read", &file)?;
         let name = content.trim();
-        // The file names a folder in `checkpoints/`; anything that leads elsewhere was not written by
-        // a run.
+        // The file names a folder in `checkpoints/`. Keep only the last path component, so that it
+        // cannot lead elsewhere.
         let folder = run.join(CHECKPOINTS).join(Path::new(name).file_name().unwrap_or_default());
         let regular = folder::refuse_irregular_files(&folder);
         if !name.is_empty() && holds_model(&folder) {
             regular?;
             return Ok(Found { folder, reason: format!("{pointer} of {}", run.display()) });
         }
-        // Training lets it name another before it removes one: it may have done both since.
+        // Training updates the pointer before it removes a checkpoint. Both may have happened since
+        // it was read, so read it once more.
         if name == missing {
             folder::refuse_lost_config(&folder)?;
             return Err(FindError::Dangling { file, name: missing, folder });
@@ -216,11 +219,11 @@ fn newest_run(runs: &Path) -> Result<Found, FindError> {
     Ok(Found { reason: format!("{}, the newest run", found.reason), ..found })
 }
 
-/// The checkpoints of a run that hold a model, the first step first; none that is being written or
-/// was put aside.
+/// The complete checkpoints of a run in the order of their steps, without those being written or
+/// put aside.
 ///
 /// # Errors
-/// When its folder cannot be read.
+/// If its folder cannot be read.
 pub fn checkpoints(run: &Path) -> Result<Vec<PathBuf>, FindError> {
     let folder = run.join(CHECKPOINTS);
     let entries = fs::read_dir(&folder).at("cannot read", &folder)?;
@@ -231,13 +234,13 @@ pub fn checkpoints(run: &Path) -> Result<Vec<PathBuf>, FindError> {
     let mut found: Vec<(u64, PathBuf)> = found.filter(|(_, path)| holds_model(path)).collect();
     found.sort();
     let regular = |(_, checkpoint): (u64, PathBuf)| match folder::refuse_irregular_files(&checkpoint) {
-        Err(_) if !holds_model(&checkpoint) => None, // training removed it since
+        Err(_) if !holds_model(&checkpoint) => None, // training has removed it meanwhile
         checked => Some(checked.map(|()| checkpoint).map_err(FindError::from)),
     };
     found.into_iter().filter_map(regular).collect()
 }
 
-/// The step that the name of a checkpoint's folder says, if it is one.
+/// The step in the name of a checkpoint's folder, if it is one.
 pub fn step_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
 }

@@ -1,5 +1,5 @@
-//! Scoring: how probable given tokens are under the unmodified model. Nothing is chosen here, and
-//! nothing is learned.
+//! Scoring: the log-probabilities of given tokens under the unmodified model. No sampling, no
+//! training.
 
 mod texts;
 
@@ -15,50 +15,50 @@ use crate::tokens::{check_ids, from_tensor, to_tensor};
 
 pub use texts::{Tally, bytes_of, check_length, score_texts, scored_bytes};
 
-/// Most logits held at once (16 MiB of float32): the head is applied to so many positions at a
-/// time. Many more no longer fit into a processor's caches, far fewer read a large head's weights
-/// too often; both measured slower.
+/// Most logits held at once (16 MiB of float32), which limits the positions per application of the
+/// head. Many more no longer fit into a processor's caches, and far fewer read a large head's
+/// weights too often; both measured slower.
 pub const MOST_LOGITS: usize = 4 << 20;
 
-/// Most tokens that go through the model together, where the device bears as many.
+/// Most tokens in one pass through the model, if the device allows as many.
 const MOST_TOKENS: usize = 4096;
 
 /// The natural log-probability of each target under the model, row-major `[batch, time]`: of
-/// `targets[b, t]` after `inputs[b, ..=t]`, both row-major ids in rows of `time`. Give it a model
-/// without automatic differentiation.
+/// `targets[b, t]` after `inputs[b, ..=t]`, both row-major ids in rows of `time`. The model should
+/// be without automatic differentiation.
 ///
 /// # Errors
-/// When the ids are not whole rows, are outside the vocabulary, or the rows exceed the context.
+/// If the ids are not whole rows or outside the vocabulary, or the rows exceed the context.
 pub fn token_log_probabilities(model: &Gpt, inputs: &[u32], targets: &[u32], time: usize) -> Result<Vec<f32>> {
     let mut logprobs = Vec::with_capacity(targets.len());
-    everywhere(model, inputs, targets, time, MOST_LOGITS, &mut |log_p, targets| {
+    at_all_positions(model, inputs, targets, time, MOST_LOGITS, &mut |log_p, targets| {
         logprobs.extend(from_tensor(log_p.gather(2, targets))?);
         Ok(())
     })?;
     Ok(logprobs)
 }
 
-/// What a model expected at a position, beside what came there.
+/// The surprise of a token, and the expected surprise at its position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Surprise {
-    /// The natural log-probability of what came.
+    /// The natural log-probability of the actual token.
     pub log_p: f32,
-    /// The surprise that the model expects of its own distribution, `-sum p ln p`, in nats. Where
-    /// it is as sure of itself as it may be, this is on average what it meets with.
+    /// The entropy of the model's distribution, `-sum p ln p`, in nats. For a calibrated model it
+    /// is on average equal to `-log_p`.
     pub entropy: f32,
-    /// How far single tokens of that distribution lie from it: the variance of `ln p`, in nats
-    /// squared.
+    /// The variance of `ln p` under the model's distribution, in nats squared.
     pub variance: f32,
 }
 
-/// As [`token_log_probabilities`], with what the model expected at each position.
+/// As [`token_log_probabilities`], with entropy and variance at each position.
 ///
 /// # Errors
 /// As there.
 pub fn token_surprises(model: &Gpt, inputs: &[u32], targets: &[u32], time: usize) -> Result<Vec<Surprise>> {
     let mut surprises = Vec::with_capacity(targets.len());
-    // Of half as many logits there are up to three tensors at once, and together no more than two of all.
-    everywhere(model, inputs, targets, time, MOST_LOGITS / 2, &mut |log_p, targets| {
+    // Up to three tensors are live at once, so use chunks of half the size: together less than two
+    // full ones.
+    at_all_positions(model, inputs, targets, time, MOST_LOGITS / 2, &mut |log_p, targets| {
         let expected = log_p.clone().exp() * log_p.clone(); // p ln p, [1, positions, vocab]
         let entropy = expected.clone().sum_dim(2).neg(); // [1, positions, 1]
         let square = (expected * log_p.clone()).sum_dim(2);
@@ -71,8 +71,9 @@ pub fn token_surprises(model: &Gpt, inputs: &[u32], targets: &[u32], time: usize
     Ok(surprises)
 }
 
-/// As [`at_positions`] for all positions of whole rows, as many rows in a pass as the device bears.
-fn everywhere(
+/// As [`at_positions`] for all positions of whole rows, in passes of as many rows as the device
+/// allows.
+fn at_all_positions(
     model: &Gpt,
     inputs: &[u32],
     targets: &[u32],
@@ -92,28 +93,26 @@ fn everywhere(
     Ok(())
 }
 
-/// Tokens that the model reads at once, of which the last `scored` are scored, each after all of
-/// those before it.
+/// Tokens that the model reads in one pass. The last `scored` of them are scored, each given all
+/// the tokens before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stretch<'a> {
     /// Its ids; the last is only predicted, never read.
     pub ids: &'a [u32],
-    /// How many at its end are scored: at least 1, and not the first of the ids, which follows
-    /// nothing.
+    /// How many ids at the end are scored: at least 1, never the first id, which has no context.
     pub scored: usize,
 }
 
-/// The log-probabilities, in nats, of the scored tokens of each stretch; `None` of those that are
-/// left once `on_batch` breaks off, which is told after every pass through the model how many tokens
-/// were scored in it.
+/// The log-probabilities, in nats, of the scored tokens of each stretch. `on_batch` is called after
+/// every pass through the model with the number of tokens scored in it; if it breaks, the remaining
+/// stretches are `None`.
 ///
-/// Stretches of similar length go through the model together, each in a row of its own that is
-/// filled up at its end, where nothing that counts can see it: together or alone they get the same
-/// numbers, up to rounding. The head, which is most of a small model's work, is applied to no
-/// position but those that are asked for.
+/// Stretches of similar length share a batch, one per row. Rows are padded at the end, where causal
+/// attention hides the padding, so batched and single results are equal up to rounding. The head,
+/// which is most of a small model's work, is applied only at the scored positions.
 ///
 /// # Errors
-/// When a stretch is longer than the context and one token, or scores none or all of its tokens, an
+/// If a stretch is longer than the context plus one token, or scores none or all of its tokens, an
 /// id is outside the vocabulary, or the model's logits are not finite.
 pub fn score_stretches(
     model: &Gpt,
@@ -154,8 +153,8 @@ pub fn score_stretches(
     Ok(logprobs)
 }
 
-/// The log-probability of each of `targets` at its place in `positions`, an index into `inputs`,
-/// which are rows of `time`.
+/// The log-probability of each of `targets` at its entry of `positions`, which are indices into
+/// `inputs`, rows of `time` ids.
 fn log_probabilities_at(
     model: &Gpt,
     inputs: &[u32],
@@ -171,11 +170,11 @@ fn log_probabilities_at(
     Ok(logprobs)
 }
 
-/// Takes the log-probabilities of all tokens `[1, positions, vocab]` and the targets there `[1,
-/// positions, 1]`.
+/// Callback for a chunk of positions: the log-probabilities of all tokens `[1, positions, vocab]`
+/// and the targets `[1, positions, 1]`.
 type Each<'a> = dyn FnMut(Tensor<3>, Tensor<3, Int>) -> Result<()> + 'a;
 
-/// Calls `each` for so many `positions` at a time as have `most_logits`, in order.
+/// Calls `each` for the `positions` in order, in chunks of at most `most_logits` logits.
 fn at_positions(
     model: &Gpt,
     inputs: &[u32],

@@ -1,4 +1,4 @@
-//! How fast this machine multiplies and copies, measured: what a training step is judged by.
+//! Measures how fast this machine multiplies and copies: the limits for a training step.
 
 use std::{hint::black_box, time::Instant};
 
@@ -9,10 +9,10 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 
-/// How often a ceiling is tried at once; the fastest counts.
+/// Tries per measurement; the fastest counts.
 const TRIES: usize = 3;
 
-/// A matrix product large enough to be limited by arithmetic alone.
+/// A matrix product large enough to be limited by arithmetic only.
 pub struct Product {
     size: usize,
     factors: [Tensor<2>; 2],
@@ -21,23 +21,22 @@ pub struct Product {
 }
 
 impl Product {
-    /// Of two square matrices in `dtype`, as large as the device is fast: 4096 on a GPU, 1024 on a
-    /// processor. Of the product that burn computes and the one that the model computes, the faster
-    /// is taken.
+    /// The product of two square matrices in `dtype`, with a size that suits the device's speed:
+    /// 4096 on a GPU, 1024 on a CPU. It uses burn's kernel or the model's own, whichever is faster.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn new(dtype: FloatDType, selected: &Selected) -> Result<Self> {
         let size = match (selected.gpu, is_cpu(&selected.device)) {
             (true, _) => 4096,
             (_, true) => 1024,
-            // The processor in a GPU's clothes.
+            // A GPU backend that runs on the CPU.
             _ => 256,
         };
         let factor =
             || Tensor::<2>::random([size, size], Distribution::Uniform(-1.0, 1.0), &selected.device).cast(dtype);
         let mut product = Self { size, factors: [factor(), factor()], own: false };
-        // Once each for kernels to be compiled and chosen.
+        // The first run of each lets the backend compile and tune its kernels.
         let mut seconds = [0.0; 2];
         for own in [false, true] {
             product.own = own;
@@ -53,10 +52,10 @@ impl Product {
         self.size
     }
 
-    /// Floating-point operations a second now; a multiply-add counts as two.
+    /// Measures floating-point operations per second; a multiply-add counts as two.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn flops_per_s(&self) -> Result<f64> {
         Ok(2.0 * (self.size as f64).powi(3) / self.seconds()?)
     }
@@ -73,9 +72,9 @@ impl Product {
     }
 }
 
-/// A copy of something larger than any cache.
+/// A copy that is larger than any cache.
 pub enum Copy {
-    /// By all threads, from the one to the other.
+    /// By all threads, from the first vector to the second.
     Cpu(Vec<f32>, Vec<f32>),
     /// On the device.
     Device(Box<Tensor<1>>),
@@ -85,15 +84,15 @@ pub enum Copy {
 const PIECE: usize = 1 << 16;
 
 impl Copy {
-    /// Of 64 MiB on a processor, of 512 MiB on a GPU.
+    /// A copy of 64 MiB on a CPU, of 512 MiB on a GPU.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn new(selected: &Selected) -> Result<Self> {
         let values: usize = if selected.gpu { 128 << 20 } else { 16 << 20 };
         let device = &selected.device;
         if is_cpu(device) {
-            // Not zeros: pages that were never written to share one page of memory.
+            // Not zeros: untouched zero pages share one page of memory.
             return Ok(Self::Cpu(vec![1.0; values], vec![2.0; values]));
         }
         let tensor = Tensor::ones([values], device);
@@ -101,10 +100,10 @@ impl Copy {
         Ok(Self::Device(Box::new(tensor)))
     }
 
-    /// Bytes read and written a second now, the two together.
+    /// Measures bytes read plus bytes written per second.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn bytes_per_s(&mut self) -> Result<f64> {
         let (bytes, seconds) = match self {
             Self::Cpu(from, to) => {
@@ -117,7 +116,7 @@ impl Copy {
             }
             Self::Device(tensor) => {
                 let copy = || {
-                    // What is added keeps it from being the same tensor again.
+                    // Adding a number forces a real copy.
                     black_box(*tensor.clone() + 1.0);
                 };
                 (8 * tensor.dims()[0], fastest(&tensor.device(), copy)?)
@@ -127,7 +126,7 @@ impl Copy {
     }
 }
 
-/// Seconds of the fastest of a few tries, the device's work included.
+/// Seconds of the fastest of [`TRIES`] runs, the device's work included.
 fn fastest(device: &Device, mut run: impl FnMut()) -> Result<f64> {
     let mut fastest = f64::INFINITY;
     for _ in 0..TRIES {

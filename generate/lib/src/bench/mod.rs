@@ -1,12 +1,12 @@
-//! How fast a model reads and writes on this machine, beside what the machine's memory allows.
+//! Measures prefill and decode speed on this machine, relative to its memory bandwidth.
 //!
-//! A decoding step reads every weight and every cached key and value once and does little
-//! arithmetic with them: memory sets its limit. So each timed step is followed by a plain read of
-//! as many bytes, in the same process a moment later, and the two times are compared: bandwidth
-//! varies from moment to moment, the ratio hardly.
+//! A decode step reads every weight and every cached key and value once and does little arithmetic
+//! with them, so memory bandwidth limits it. Each timed step is therefore followed at once by a
+//! plain read of as many bytes, and the two times are compared: bandwidth varies from moment to
+//! moment, the ratio hardly.
 //!
-//! What limits training, a product and a copy, is measured by [`arithmetic`]; `ember-train bench`
-//! uses it.
+//! [`arithmetic`] measures the limits of training, a matrix product and a copy, for
+//! `ember-train bench`.
 
 pub mod arithmetic;
 
@@ -23,50 +23,51 @@ use crate::error::{Error, Result};
 use crate::sampler::greedy;
 use crate::sequences::{ModelSequences, Sequences};
 
-/// What is measured: `batch` rows of `prompt` tokens are read, then `new` tokens are written after
-/// each, greedily.
+/// What to measure: prefill of `batch` rows of `prompt` tokens, then greedy decoding of `new`
+/// tokens per row.
 #[derive(Clone, Copy, Debug)]
 pub struct Task {
     /// Rows.
     pub batch: usize,
-    /// Tokens of each prompt.
+    /// Tokens per prompt.
     pub prompt: usize,
-    /// Tokens written after each.
+    /// Tokens generated per row.
     pub new: usize,
-    /// How often all of it is done and timed, after once that is not.
+    /// Timed repetitions, after an untimed warm-up.
     pub repeats: usize,
 }
 
-/// What came out, one for each task.
+/// The result of a task.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Speed {
     /// Rows.
     pub batch: usize,
-    /// Tokens of each prompt.
+    /// Tokens per prompt.
     pub prompt_tokens: usize,
-    /// Tokens written after each.
+    /// Tokens generated per row.
     pub new_tokens: usize,
-    /// Seconds to read all prompts.
+    /// Seconds of the prefill of all prompts.
     pub prefill_s: Spread,
-    /// Prompt tokens read in a second, all rows together.
+    /// Prompt tokens per second, all rows together.
     pub prefill_tokens_per_s: f64,
-    /// Seconds of one decoding step: one token for every row, chosen and told.
+    /// Seconds of one decode step: one token for every row, chosen and transferred to the host.
     pub step_s: Spread,
-    /// Tokens written in a second, all rows together.
+    /// Generated tokens per second, all rows together.
     pub tokens_per_s: f64,
     /// Bytes of weights that a step reads.
     pub weight_bytes: u64,
     /// Bytes of keys and values that a step in the middle of the text reads.
     pub cache_bytes: u64,
-    /// Bytes a second that the plain reads of as many bytes came to.
+    /// Bytes per second of the plain reads.
     pub read_bytes_per_s: f64,
-    /// Whether steps were recorded and replayed by the device, as it does after the first few.
+    /// Whether the device recorded and replayed steps, as it does after the first few.
     pub replayed: bool,
-    /// The time of such a read as a share of the step it followed: 1 is all that memory allows.
+    /// The time of a plain read divided by the time of the step before it; 1 is the most that
+    /// memory allows.
     pub bandwidth_share: Spread,
 }
 
-/// Middle, smallest and largest of some measured values.
+/// Median, minimum and maximum of some measured values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The median.
@@ -78,15 +79,15 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of at least one value; all three are not a number without any.
+    /// The spread of at least one value; all three are NaN without any.
     pub fn of(values: Vec<f64>) -> Self {
         let [min, max] = [f64::min, f64::max].map(|of| values.iter().copied().fold(f64::NAN, of));
         Self { median: median(&values).unwrap_or(f64::NAN), min, max }
     }
 }
 
-/// The number in the middle, which a few odd measurements do not move, or the mean of the two that are;
-/// `None` without any.
+/// The median, which is robust against outliers: the middle number, or the mean of the two in the
+/// middle; `None` without any.
 pub fn median(numbers: &[f64]) -> Option<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -94,8 +95,9 @@ pub fn median(numbers: &[f64]) -> Option<f64> {
     Some(if sorted.len().is_multiple_of(2) { (sorted[sorted.len() / 2 - 1] + above) / 2.0 } else { above })
 }
 
-/// About how many bytes a task takes beside the weights, of tasks that no machine can hold, too: keys
-/// and values, what is read plainly beside them, a row's logits, its ids and what lists them.
+/// Roughly how many bytes a task takes besides the weights: keys and values, the buffer for plain
+/// reads, and each row's logits, ids and bookkeeping. It also works for tasks that no machine can
+/// hold.
 pub fn needed_bytes(model: &Gpt, task: Task) -> f64 {
     let config = model.config();
     let row = config.kv_cache_bytes(1, task.prompt + task.new) + config.kv_cache_bytes(1, task.prompt + task.new / 2);
@@ -103,10 +105,10 @@ pub fn needed_bytes(model: &Gpt, task: Task) -> f64 {
     weight_bytes(model) as f64 + task.batch as f64 * (row + 8 * config.vocab_size + lists) as f64
 }
 
-/// Measures one task; `go_on` is asked before each step, and where it says no there is nothing to tell.
+/// Measures one task. `go_on` is called before each step; if it returns false, returns `None`.
 ///
 /// # Errors
-/// When the device fails.
+/// If the device fails.
 pub fn speed(model: &Gpt, task: Task, go_on: &dyn Fn() -> bool) -> Result<Option<Speed>> {
     let config = model.config();
     let Task { batch, prompt, new, repeats } = task;
@@ -161,7 +163,7 @@ pub fn speed(model: &Gpt, task: Task, go_on: &dyn Fn() -> bool) -> Result<Option
     }))
 }
 
-/// The best token after every row, found as greedy decoding finds it.
+/// The best token after every row, computed as greedy decoding does.
 fn best_of(rows: &mut ModelSequences) -> Result<Vec<u32>> {
     if let Some(best) = rows.argmax()? {
         return Ok(best.into_iter().map(|best| best.id).collect());
@@ -170,7 +172,8 @@ fn best_of(rows: &mut ModelSequences) -> Result<Vec<u32>> {
     Ok(rows.logits()?.chunks_exact(vocab_size).map(greedy).collect())
 }
 
-/// Bytes of the weights that every step reads whole: all but the tables of which it looks up a row.
+/// Bytes of the weights that every step reads whole: all except embedding tables, from which it
+/// looks up single rows.
 fn weight_bytes(model: &Gpt) -> usize {
     let config = model.config();
     let is_looked_up = |name: &str| name == "wpe.weight" || (name == "wte.weight" && !config.tied_head);
@@ -185,21 +188,21 @@ fn weight_bytes(model: &Gpt) -> usize {
 /// Values that one task reads at a time.
 const PIECE: usize = 1 << 16;
 
-/// Something as large as what a step reads.
+/// A buffer for plain reads of as many bytes as a step reads.
 enum Ceiling {
-    /// Read by all threads and summed; memory of the kind that holds the weights.
+    /// Read and summed by all threads; the same kind of memory as the weights.
     Cpu(Part),
-    /// Copied on the device, half as large: a copy reads and writes.
+    /// Copied on the device; half as large, since a copy reads and writes.
     Device(Box<Tensor<1>>),
 }
 
 impl Ceiling {
-    /// For reads of `bytes`.
+    /// A buffer for reads of `bytes`.
     fn new(bytes: usize, device: &Device) -> Result<Self> {
         if is_cpu(device) {
             let memory = Memory::new([bytes.next_multiple_of(size_of::<f32>())]);
             let mut memory = memory.map_err(|error| Error::Memory(error.into()))?.take();
-            // Not zeros: pages that were never written to share one page of memory.
+            // Not zeros: untouched zero pages share one page of memory.
             memory.values_mut::<f32>().par_iter_mut().enumerate().for_each(|(i, value)| *value = i as f32);
             return Ok(Self::Cpu(memory));
         }
@@ -208,7 +211,7 @@ impl Ceiling {
         Ok(Self::Device(Box::new(tensor)))
     }
 
-    /// Seconds that reading all of it takes now.
+    /// Measures the seconds of one read of the whole buffer.
     fn read_s(&mut self) -> Result<f64> {
         let began = Instant::now();
         match self {
@@ -225,8 +228,8 @@ impl Ceiling {
     }
 }
 
-/// A sum of the bits: whole numbers may be added in any order, so the compiler is free to read as
-/// fast as memory allows.
+/// The sum of the bits. Integers may be added in any order, so the compiler can vectorise and read
+/// as fast as memory allows.
 fn sum(values: &[f32]) -> u32 {
     values.iter().fold(0, |sum: u32, value| sum.wrapping_add(value.to_bits()))
 }

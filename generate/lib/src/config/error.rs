@@ -1,4 +1,4 @@
-//! What can be wrong with knobs, and with the file that sets some.
+//! Errors of knobs, and of the file that sets some.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use ember_host::file_error::FileError;
 
 use super::{Knob, Semantics, Strategy};
 
-/// What is wrong with knobs, each by itself or all together.
+/// An error of a single knob, or of several together.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
@@ -17,26 +17,26 @@ pub enum KnobError {
     /// A value that a knob cannot have.
     #[error("{} is {value}; it must be {kind}", knob.name)]
     Kind { knob: &'static Knob, value: String, kind: String },
-    /// A token id under a key of `generation_config.json` that the model does not have.
+    /// A token id, under a key of `generation_config.json`, that is outside the vocabulary.
     #[error("{key} has {id}, which is outside the model's vocabulary of {vocab_size}")]
     OutsideVocabulary { key: &'static str, id: u32, vocab_size: usize },
-    /// A temperature of 0 in a configuration that is complete.
+    /// A temperature of 0 in a complete configuration.
     #[error("temperature is 0; greedy is a strategy of its own")]
     ZeroTemperature,
-    /// More tokens to report than there are.
+    /// More tokens to report than the vocabulary has.
     #[error("logprobs is {logprobs}; it must be at most {vocab_size}")]
     Logprobs { logprobs: usize, vocab_size: usize },
-    /// A knob that the strategy would ignore; `named` where the strategy was named itself, and is
-    /// not what other knobs mean.
+    /// A knob that the strategy would ignore; `named` is the strategy that the caller named, if not
+    /// implied by knobs.
     #[error("{} ignores {}", strategy.words(), knob.label)]
     Ignored { knob: &'static Knob, strategy: Strategy, named: Option<Strategy> },
     /// A sampling knob beside a temperature of 0.
     #[error("a temperature of 0 means greedy, which ignores {}", knob.label)]
     Greedy { knob: &'static Knob },
-    /// A sampling knob where another stack would be greedy.
+    /// A sampling knob, though the stack asked for is greedy by default.
     #[error("{} has a temperature of 0 by default, which means greedy and ignores {}", semantics.stack(), knob.label)]
     GreedyStack { semantics: Semantics, knob: &'static Knob },
-    /// Knobs that contradict each other, where the caller's are among them.
+    /// Knobs that contradict each other, the caller's among them.
     #[error(transparent)]
     Contradiction(Contradiction),
     /// Knobs that contradict each other in the folder's file alone.
@@ -44,21 +44,21 @@ pub enum KnobError {
     Impossible(Contradiction),
 }
 
-/// Knobs of which none is wrong alone.
+/// A contradiction between knobs that are each valid alone.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum Contradiction {
-    /// More tokens at least than at most.
+    /// The minimum length exceeds the maximum.
     #[error("min_new_tokens is {least}, more than max_new_tokens, which is {most}")]
     Length { least: usize, most: usize },
-    /// Drafts for a strategy that has no use for them.
+    /// Draft tokens for a strategy that cannot use them.
     #[error("drafts make greedy decoding and sampling faster, not {}", .0.words())]
     Drafts(Strategy),
-    /// A strategy with beams, and nobody says how many.
+    /// A strategy with beams, but no number of beams.
     #[error("{} needs num_beams", .0.words())]
     NoBeams(Strategy),
-    /// More texts than beams.
+    /// More texts to return than beams.
     #[error("num_return_sequences is {sequences}, more than num_beams, which is {beams}")]
     Sequences { sequences: usize, beams: usize },
     /// Diverse beams in one group.
@@ -72,7 +72,7 @@ pub enum Contradiction {
     NoDiversity(f32),
 }
 
-/// What is wrong with a `generation_config.json`.
+/// An error in a `generation_config.json`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
@@ -83,7 +83,7 @@ pub enum FolderError {
     /// The file is not JSON.
     #[error("{}: not a JSON object; repair or remove it", path.display())]
     NotJson { path: PathBuf, source: serde_json::Error },
-    /// A key with a value that it cannot have.
+    /// A key with an invalid value.
     #[error("{}: {key} is {value}; it must be {must_be}; correct or remove it", path.display())]
     Value { path: PathBuf, key: &'static str, value: String, must_be: String },
     /// A temperature of 0.
@@ -91,7 +91,7 @@ pub enum FolderError {
         "{}: temperature is 0; greedy is written \"do_sample\": false there, so remove temperature", path.display()
     )]
     ZeroTemperature { path: PathBuf },
-    /// A token id that the model does not have.
+    /// A token id outside the model's vocabulary.
     #[error("generation_config.json: {0}; correct or remove it")]
     Vocabulary(KnobError),
     /// The file cannot be written.

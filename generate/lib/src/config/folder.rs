@@ -1,5 +1,4 @@
-//! `generation_config.json`: what a checkpoint folder says about how to write with it, in Hugging
-//! Face's names.
+//! `generation_config.json`: a checkpoint folder's generation settings, under Hugging Face's names.
 
 use std::path::{Path, PathBuf};
 use std::{fmt::Display, fs, io::ErrorKind};
@@ -15,31 +14,31 @@ use crate::named::Named;
 /// The file's name.
 const FILE: &str = "generation_config.json";
 
-/// What a checkpoint folder's `generation_config.json` sets.
+/// The settings of a checkpoint folder's `generation_config.json`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FolderSettings {
     /// The knobs that this program has.
     pub knobs: Knobs,
-    /// Settings that change the text elsewhere but that this program does not have, as "name
+    /// Settings that change the text in transformers but that this program does not have, as "name
     /// value".
     pub not_applied: Vec<String>,
 }
 
-/// How texts of a model are drawn where nobody asks for something else: what training, which knows
-/// its text, lets the folder say.
+/// A model's default sampling settings, which training chooses for its text and stores in the
+/// folder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// Divides the logits; 1 changes nothing.
     pub temperature: f32,
-    /// The probability of the nucleus to sample from; 1 is all.
+    /// The probability mass of the nucleus; 1 is all.
     pub top_p: f64,
-    /// The token that a text of its own begins with, where there is one.
+    /// The token that a text without a prompt starts from, if any.
     pub opening: Option<u32>,
 }
 
 impl Sampling {
-    /// The keys of a `generation_config.json` that say so. The temperature stands there even where
-    /// it changes nothing, for people.
+    /// The corresponding keys of a `generation_config.json`. The temperature is written even if it
+    /// changes nothing, for readers.
     pub fn to_hugging_face(self) -> Map<String, Value> {
         let mut keys = Map::new();
         keys.insert("do_sample".to_owned(), json!(true));
@@ -53,7 +52,7 @@ impl Sampling {
         keys
     }
 
-    /// The knobs that a folder with these keys means.
+    /// The configuration that a folder with these keys gives.
     pub fn config(self) -> GenerationConfig {
         let Self { temperature, top_p, .. } = self;
         GenerationConfig { strategy: Strategy::Sample, temperature, top_p, ..GenerationConfig::default() }
@@ -62,12 +61,12 @@ impl Sampling {
 
 impl FolderSettings {
     /// Reads `dir/generation_config.json`; a folder without one sets nothing. Its `eos_token_id` is
-    /// read with the model's configuration, which may stand in for it
+    /// read together with the model's configuration, its fallback
     /// ([`ember_model::folder::read_end_tokens`]).
     ///
     /// # Errors
-    /// When the file is not readable JSON, or sets a knob to something of the wrong kind or out of
-    /// its range.
+    /// If the file is not readable JSON, or sets a knob to a value of the wrong kind or out of
+    /// range.
     pub fn read(dir: &Path) -> Result<Self, FolderError> {
         let path = dir.join(FILE);
         match fs::read_to_string(&path) {
@@ -77,7 +76,7 @@ impl FolderSettings {
         }
     }
 
-    /// What the text of the file `path` sets.
+    /// Parses the contents of the file `path`.
     fn from_json(path: PathBuf, json: &str) -> Result<Self, FolderError> {
         let map: Map<String, Value> = match serde_json::from_str(json) {
             Ok(map) => map,
@@ -87,7 +86,7 @@ impl FolderSettings {
             let (path, value) = (path.clone(), value.to_string());
             FolderError::Value { path, key, value, must_be }
         };
-        // Null is how transformers writes "not set".
+        // transformers writes null for "not set".
         let set = |name: &str| map.get(name).filter(|value| !value.is_null());
         let mut knobs = Knobs::default();
         for knob in KNOBS {
@@ -112,7 +111,7 @@ impl FolderSettings {
         if knobs.do_sample == Some(true) {
             knobs.top_k.get_or_insert(TOP_K_WHERE_SAMPLING as usize);
         }
-        // Where it does not, a temperature says nothing, and 0 is how some write that.
+        // Without sampling a temperature has no effect, and some files then write 0.
         if knobs.do_sample == Some(false) && knobs.strategy.is_none() {
             knobs.temperature = knobs.temperature.filter(|temperature| *temperature != 0.0);
         }
@@ -122,10 +121,10 @@ impl FolderSettings {
         Ok(Self { knobs, not_applied: not_applied(&map) })
     }
 
-    /// Refuses token ids that a vocabulary of this size does not have.
+    /// Rejects token ids outside a vocabulary of this size.
     ///
     /// # Errors
-    /// When there is one, naming it.
+    /// Names the first such id.
     pub fn check_vocabulary(&self, vocab_size: usize) -> Result<(), FolderError> {
         let Some((knob, id)) = self.knobs.outside_vocabulary(vocab_size) else { return Ok(()) };
         Err(FolderError::Vocabulary(KnobError::OutsideVocabulary { key: knob.name, id, vocab_size }))
@@ -136,13 +135,13 @@ impl GenerationConfig {
     /// The configuration as a `generation_config.json` that reads back to it, and that transformers
     /// reads to the same knobs.
     ///
-    /// What transformers has no name for stands under our own, which it keeps and ignores:
-    /// `strategy` where `do_sample` and the beams do not say it, `semantics`, `presence_penalty`,
-    /// `frequency_penalty`, `max_nodes`, `overflow`. Exact search, which it does not have, reads as
-    /// beam search there when several texts are asked for. It refuses a `sequence_bias` on token 0,
-    /// a mistake of its check, when it generates. Not in the file: `seed`, `logprobs` and
-    /// `draft_tokens`, which belong to one run (a seed in a folder would make every text the same
-    /// one).
+    /// Settings that transformers lacks have our own names, which it keeps and ignores: `strategy`
+    /// (if `do_sample` and the beams do not imply it), `semantics`, `presence_penalty`,
+    /// `frequency_penalty`, `max_nodes`, `overflow`. Exact search, which transformers lacks, reads
+    /// as beam search there if several texts are asked for. When generating, transformers rejects a
+    /// `sequence_bias` on token 0, because of a bug in its check. Not in the file are `seed`,
+    /// `logprobs` and `draft_tokens`, which belong to one run (with a seed in the folder every text
+    /// would be the same).
     pub fn to_hugging_face(&self) -> Value {
         let samples = self.strategy.samples();
         let mut map = Map::new();
@@ -153,15 +152,15 @@ impl GenerationConfig {
         if self.strategy == Strategy::Exact && self.num_return_sequences > 1 {
             map.insert("num_beams".to_owned(), json!(self.num_return_sequences));
         }
-        // Written even when off: transformers would take its own defaults for the first two (50 and
-        // 20), and would not search by beams; other stacks have defaults for the rest.
-        let aloud = ["top_k", "max_new_tokens", "num_beams"];
+        // Written even when off: transformers would use its own defaults for the first two (50 and
+        // 20), and would not use beam search; other stacks have defaults for the rest.
+        let always = ["top_k", "max_new_tokens", "num_beams"];
         let of_stacks = ["temperature", "top_p", "min_p"];
         for knob in KNOBS.iter().filter(|knob| knob.used_by.contains(self.strategy)) {
             let value = knob.of(self);
-            let aloud =
-                aloud.contains(&knob.name) || (self.semantics != Semantics::Hf && of_stacks.contains(&knob.name));
-            if aloud || !knob.is_off(value) {
+            let explicit =
+                always.contains(&knob.name) || (self.semantics != Semantics::Hf && of_stacks.contains(&knob.name));
+            if explicit || !knob.is_off(value) {
                 map.insert(knob.name.to_owned(), value.to_json());
             }
         }
@@ -177,8 +176,8 @@ impl GenerationConfig {
     /// Writes [`Self::to_hugging_face`] to `path`.
     ///
     /// # Errors
-    /// When the file cannot be written, naming it: another than a `generation_config.json` is not
-    /// written over.
+    /// Names the file if it cannot be written. A file that is not a `generation_config.json` is not
+    /// overwritten.
     pub fn save(&self, path: &Path) -> Result<(), FolderError> {
         check_replaces(path, "a generation_config.json", is_generation_config)?;
         let json = format!("{:#}\n", self.to_hugging_face());
@@ -186,8 +185,8 @@ impl GenerationConfig {
     }
 }
 
-/// transformers' settings that change which tokens are chosen and that this program does not have,
-/// with the number at which they are off (beside null, false and an empty list).
+/// transformers' settings that change which tokens are chosen but that this program lacks, with the
+/// number at which they are off (besides null, false and an empty list).
 const NOT_OURS: [(&str, f64); 17] = [
     ("top_h", 0.0),
     ("encoder_repetition_penalty", 1.0),
@@ -208,7 +207,7 @@ const NOT_OURS: [(&str, f64); 17] = [
     ("max_length", f64::NAN),
 ];
 
-/// Whether a file says how texts are drawn, and not what a model is.
+/// Whether a file is a `generation_config.json`, and not a model's `config.json`.
 fn is_generation_config(bytes: &[u8]) -> bool {
     let Ok(map) = serde_json::from_slice::<Map<String, Value>>(bytes) else { return false };
     let own = ["do_sample", "eos_token_id", "transformers_version"];
@@ -224,8 +223,8 @@ fn not_applied(map: &Map<String, Value>) -> Vec<String> {
     };
     let words = |(name, off): &(&str, f64)| {
         let value = map.get(*name).filter(|value| is_on(value, *off))?;
-        // Lengths that count the prompt; transformers overrules them by the knobs that do not,
-        // where these are set.
+        // Lengths that include the prompt. In transformers the knobs that exclude it take
+        // precedence, if set.
         let ours = name.strip_suffix("_length").filter(|end| ["min", "max"].contains(end));
         match ours.map(|end| format!("{end}_new_tokens")) {
             Some(better) if map.get(&better).is_some_and(|value| !value.is_null()) => None,

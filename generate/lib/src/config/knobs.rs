@@ -1,4 +1,4 @@
-//! The table of knobs: what each is called, what it may be, and which strategies use it.
+//! The table of knobs: their names, ranges, and the strategies that use them.
 
 use ember_data::numbers::counted;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub enum UsedBy {
     All,
     /// Those that write one token after another, greedy and sampling.
     OneByOne,
-    /// All but greedy, which has one text to return.
+    /// All but greedy, which returns only one text.
     AllButGreedy,
     /// Those that draw tokens.
     Sampling,
@@ -44,46 +44,46 @@ impl UsedBy {
 /// One knob: a row of [`KNOBS`].
 #[derive(Debug)]
 pub struct Knob {
-    /// Its key in `generation_config.json`: Hugging Face's where they have one, else our own, which
-    /// they let be.
+    /// Its key in `generation_config.json`: Hugging Face's if there is one, else our own, which
+    /// transformers ignores.
     pub name: &'static str,
-    /// What people call it.
+    /// Its name for people.
     pub label: &'static str,
     /// The strategies that use it.
     pub used_by: UsedBy,
     /// Its range.
     pub range: Range,
-    /// What it does, in a sentence, for a list of help.
+    /// What it does, in a sentence for `--help`.
     pub meaning: &'static str,
-    /// How it is typed, where that is the same for all: one number, one word, or texts.
+    /// Its command-line form, if it is one of the common ones: a number, a word, or texts.
     pub typed: Option<Typed>,
     set: fn(&Knobs) -> Option<&dyn KnobValue>,
     read: fn(&mut Knobs, &Value) -> Result<(), String>,
-    /// Takes its value over, if it is set.
+    /// Copies its value into the configuration, if it is set.
     pub(super) apply: fn(&Knobs, &mut GenerationConfig),
     value: fn(&GenerationConfig) -> &dyn KnobValue,
 }
 
-/// What there is to know of a knob that is typed.
+/// The command-line form of a knob.
 #[derive(Clone, Copy, Debug)]
 pub struct Typed {
-    /// Under which heading a list of help has it.
+    /// Its heading in `--help`.
     pub heading: &'static str,
-    /// What stands for its value in a line of help, such as "K".
+    /// The placeholder for its value in `--help`, such as "K".
     pub placeholder: &'static str,
-    /// What is typed.
+    /// The form of its value.
     pub form: Form,
-    /// Sets the knob to what a text writes; unsets it where that is not of its form.
+    /// Parses a text and sets the knob; unsets it if the text does not parse.
     pub take: fn(&mut Knobs, &str),
 }
 
 impl Knob {
-    /// What `knobs` sets it to.
+    /// Its value in `knobs`, if set.
     pub fn set_in<'a>(&self, knobs: &'a Knobs) -> Option<&'a dyn KnobValue> {
         (self.set)(knobs)
     }
 
-    /// What it is in `config`.
+    /// Its value in `config`.
     pub fn of<'a>(&self, config: &'a GenerationConfig) -> &'a dyn KnobValue {
         (self.value)(config)
     }
@@ -93,31 +93,31 @@ impl Knob {
         self.of(&GenerationConfig::default()).to_json() == value.to_json()
     }
 
-    /// Sets it in `knobs` to what a file says.
+    /// Sets it in `knobs` from a file's JSON value.
     ///
     /// # Errors
-    /// What kind of value it must be, in words that follow "it must be".
+    /// The expected kind of value, in words that follow "it must be".
     pub fn read(&self, knobs: &mut Knobs, json: &Value) -> Result<(), String> {
         (self.read)(knobs, json)
     }
 }
 
-/// States every knob once. Above it stands what it does, for its field and for lists of help, and
-/// how it goes on in a list of help alone (`help`) or at the field alone (`field`); then its field,
-/// type and value when off; its key in a file and what people call it; the strategies that use it
-/// and its range; where typing it is nothing special, what stands for its value.
+/// Declares every knob once. The doc comment is its meaning, for the field and for `--help`; text
+/// after it appears only in `--help` (`help`) or only at the field (`field`). Then follow the
+/// field, its type and its value when off; its key in a file and its label; the strategies that use
+/// it; its range; and the placeholder for its value, if its command-line form is a common one.
 ///
-/// So the line `top_k: usize = 0, "top_k", "top-k", Sampling, Range::Any, "K";` makes three things: a
-/// field `top_k: usize` of [`GenerationConfig`], 0 by default; a field `top_k: Option<usize>` of
-/// [`Knobs`]; and a row of [`KNOBS`], by which a file's key `top_k` and a program's flag `top-k` are
-/// read and their values checked.
+/// For example the line `top_k: usize = 0, "top_k", "top-k", Sampling, Range::Any, "K";` declares
+/// three things: a field `top_k: usize` of [`GenerationConfig`], 0 by default; a field `top_k:
+/// Option<usize>` of [`Knobs`]; and a row of [`KNOBS`], which is used to read and check a file's
+/// key `top_k` and a program's flag `top-k`.
 ///
-/// The fields of [`GenerationConfig`] and of [`Knobs`] and the lists of help follow in the order of
-/// the statements; [`KNOBS`] has the order of `told`. In square brackets stand the fields of a
-/// configuration that no file sets as a knob.
+/// The fields of [`GenerationConfig`] and [`Knobs`] and the lines of `--help` are in the order of
+/// declaration; [`KNOBS`] is in the order of `listed`. Square brackets hold configuration fields
+/// that are not set as knobs in a file.
 macro_rules! knobs {
     (
-        told: [$($told:ident)+]
+        listed: [$($listed:ident)+]
         $($heading:literal {$(
             $(#[doc = $meaning:literal])+
             $(#[help = $in_help:literal])?
@@ -126,8 +126,8 @@ macro_rules! knobs {
             $name:literal, $label:literal, $used_by:ident, $range:expr $(, $placeholder:literal)?;
         )+} [$($(#[$about:meta])+ $other:ident: $other_type:ty = $other_off:expr;)*])+
     ) => {
-        /// Everything that decides which tokens follow a prompt: complete, and checked wherever a
-        /// text begins.
+        /// Everything that decides which tokens follow a prompt: a complete configuration, checked
+        /// at the start of every generation.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(default)]
         pub struct GenerationConfig {
@@ -151,24 +151,24 @@ macro_rules! knobs {
             }
         }
 
-        /// The knobs that one source sets, a caller or a file; `None` where it says nothing.
+        /// The knobs that one source (a caller or a file) sets; `None` if it does not set a knob.
         ///
-        /// Each means what the field of the same name in [`GenerationConfig`] does.
+        /// Each means the same as the field with its name in [`GenerationConfig`].
         #[derive(Clone, Debug, Default, PartialEq)]
         #[allow(missing_docs)]
         pub struct Knobs {
-            /// How the next token is chosen; in a file, what `do_sample` and the beams do not say
-            /// by themselves.
+            /// How the next token is chosen; a file sets it only if `do_sample` and the beams do
+            /// not imply it.
             pub strategy: Option<Strategy>,
-            /// A file's way to say that tokens are drawn.
+            /// Whether tokens are drawn, as a file says it.
             pub do_sample: Option<bool>,
-            /// No file sets it: it changes how fast a text comes and not its distribution, and needs a
+            /// Never set by a file: it changes only the speed, not the distribution, and needs a
             /// draft.
             pub draft_tokens: Option<usize>,
             $($(pub $field: Option<$type>,)+)+
         }
 
-        /// The rows, each by the name of its field.
+        /// The rows of the table, named after the fields.
         #[allow(non_upper_case_globals)]
         mod row {
             use super::*;
@@ -194,10 +194,10 @@ macro_rules! knobs {
             };)+)+
         }
 
-        /// Every knob that a caller and a file can set, in the order in which they are told.
-        pub const KNOBS: &[Knob] = &[$(row::$told),+];
+        /// Every knob that a caller and a file can set, in the order of reports.
+        pub const KNOBS: &[Knob] = &[$(row::$listed),+];
 
-        /// The same in the order of lists of help.
+        /// The same in the order of `--help`.
         pub const KNOBS_IN_HELP: &[Knob] = &[$($(row::$field),+),+];
     };
     (@kept $type:ty) => { $type };
@@ -213,14 +213,14 @@ macro_rules! knobs {
     };
 }
 
-// The ranges are transformers' or narrower: what it would silently ignore, such as a typical_p of
-// 2, is an error here. Where a caller sets a temperature of 0, that means greedy.
+// The ranges are transformers' or narrower: values that it would silently ignore, such as a
+// typical_p of 2, are errors here. A temperature of 0 set by a caller means greedy.
 //
-// Headings come again, and most brackets are empty, because the order is that of the
-// configuration's fields as they are written into the first line of a trace.
+// Headings repeat, and most brackets are empty, because the order is that in which the
+// configuration's fields are written into the first line of a trace.
 #[rustfmt::skip]
 knobs! {
-    told: [
+    listed: [
         semantics num_beams num_beam_groups diversity_penalty length_penalty early_stopping max_nodes
         temperature top_k top_p min_p typical_p epsilon_cutoff eta_cutoff
         logit_bias repetition_penalty presence_penalty frequency_penalty no_repeat_ngram_size bad_words suppress_tokens
@@ -325,7 +325,7 @@ knobs! {
 }
 
 impl Knobs {
-    /// The first knob with a token id that a vocabulary of this size lacks, and the id.
+    /// The first knob with a token id outside a vocabulary of this size, and the id.
     pub fn outside_vocabulary(&self, vocab_size: usize) -> Option<(&'static Knob, u32)> {
         KNOBS.iter().find_map(|knob| {
             let ids = knob.set_in(self)?.ids();
@@ -333,12 +333,12 @@ impl Knobs {
         })
     }
 
-    /// The first knob that is set and that only drawing tokens uses.
+    /// The first set knob that is used only for sampling.
     pub(super) fn sampling(&self) -> Option<&'static Knob> {
         KNOBS.iter().find(|knob| knob.used_by == UsedBy::Sampling && knob.set_in(self).is_some())
     }
 
-    /// The first such knob that is set to something that changes what is drawn.
+    /// The first such knob with a value that is not off.
     pub(super) fn sampling_and_on(&self) -> Option<&'static Knob> {
         let mut sampling = KNOBS.iter().filter(|knob| knob.used_by == UsedBy::Sampling);
         sampling.find(|knob| knob.set_in(self).is_some_and(|value| !knob.is_off(value)))
@@ -346,8 +346,8 @@ impl Knobs {
 }
 
 impl GenerationConfig {
-    /// How many tokens a beam needs behind it for one that does not end: one more than there are end
-    /// tokens, and two at least, as in transformers.
+    /// How many candidates a beam needs so that at least one does not end: one more than there are
+    /// end tokens, and at least two, as in transformers.
     pub fn tokens_for_a_beam(&self) -> usize {
         (1 + self.end_tokens.len()).max(2)
     }
@@ -365,7 +365,7 @@ impl GenerationConfig {
                 "max_nodes" => parts.push(format!("at most {}", counted(words, "prefix"))),
                 "max_time" if self.max_time_s.is_some() => parts.push(format!("at most {words} s")),
                 "max_new_tokens" => parts.push(format!("up to {}", counted(words, "new token"))),
-                // What a reader asks of any sampling and any beam search, on or off.
+                // Always shown, on or off, since readers look for them.
                 "temperature" | "length_penalty" => parts.push(format!("{name} {words}")),
                 _ if !knob.is_off(value) => parts.push(format!("{name} {words}")),
                 _ => {}

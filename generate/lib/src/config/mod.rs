@@ -1,12 +1,12 @@
-//! What to generate and how: the knobs, their ranges, and whose word counts when several speak.
+//! The generation configuration: its knobs, their ranges, and which source takes precedence.
 //!
 //! A knob's value is what the caller sets, else what the checkpoint folder's
-//! `generation_config.json` says, else the knob is off (or what another program takes by default,
-//! where the caller asks for that one's ways). All that there is to say of one knob (its type, its
-//! value when off, its names, its range, which strategies use it, what it does, how it is typed) is
-//! one statement in `knobs.rs`: what one source sets ([`Knobs`]), the configuration and its
-//! defaults, the table [`KNOBS`] and how a program takes most of them follow from it, and whatever
-//! treats knobs alike, reading, checking, joining, writing, walks that table.
+//! `generation_config.json` sets, else off (or another program's default, if the caller asks for
+//! that program's semantics). Everything about a knob (its type, its value when off, its names, its
+//! range, which strategies use it, its meaning, its command-line form) is declared once in
+//! `knobs.rs`. From that follow the settings of one source ([`Knobs`]), the configuration with its
+//! defaults, the table [`KNOBS`] and most command-line flags. Code that treats all knobs alike
+//! (reading, checking, merging, writing) iterates over the table.
 
 mod error;
 mod folder;
@@ -25,7 +25,7 @@ pub use resolve::{About, Note, defaults};
 pub(crate) use value::last_of_each;
 pub use value::{Form, KnobValue, as_typed};
 
-/// Tokens that speculative decoding proposes at a time when nobody says how many.
+/// Default number of tokens that speculative decoding proposes at a time.
 pub const DEFAULT_DRAFT_TOKENS: usize = 8;
 
 named! {
@@ -105,7 +105,7 @@ impl Strategy {
         matches!(self, Self::Beam | Self::BeamSample | Self::DiverseBeam)
     }
 
-    /// Whether whole texts are ranked, so that none is known before the search is over.
+    /// Whether whole texts are ranked, so that none is final before the search is over.
     pub fn ranks_texts(self) -> bool {
         self.has_beams() || self == Self::Exact
     }
@@ -122,7 +122,7 @@ impl Strategy {
         }
     }
 
-    /// What Hugging Face's three knobs mean together: they have no name for a strategy.
+    /// The strategy that Hugging Face's three knobs imply; transformers has no name for it.
     pub fn of_hugging_face(do_sample: bool, num_beams: usize, num_beam_groups: usize) -> Self {
         match (do_sample, num_beams > 1) {
             _ if num_beam_groups > 1 => Self::DiverseBeam,

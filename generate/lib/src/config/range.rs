@@ -1,33 +1,33 @@
-//! The ranges of knobs, each with the words of its error.
+//! The ranges of knobs, each with its wording for errors.
 
-/// Smaller temperatures would divide logits past what float32 holds.
+/// Division by smaller temperatures would take logits out of float32's range.
 const LOWEST_TEMPERATURE: f64 = 1e-6;
 
-/// Larger penalties of repetition, and smaller than one over it, would take logits out of what
-/// float32 holds.
+/// Repetition penalties above this, or below its reciprocal, would take logits out of float32's
+/// range.
 const MOST_FACTOR: f64 = 1e3;
 
-/// Thirty years; what is far beyond overflows clocks.
+/// Thirty years; far larger values overflow clocks.
 const MOST_SECONDS: f64 = 1e9;
 
 /// The values that a knob may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Range {
-    /// All that its type can hold: ids, strings, words, counts that may be 0.
+    /// Every value of the type: ids, strings, words, counts that may be 0.
     Any,
-    /// As far below 0 as above it.
+    /// From minus this number to plus this number.
     Within(u32),
-    /// What logits are multiplied with or divided by.
+    /// A factor or divisor of logits.
     Factor,
-    /// Seconds, above 0, and few enough for any clock.
+    /// Seconds, above 0 and few enough for any clock.
     Seconds,
-    /// 0, which means greedy, or a divisor that float32 can bear.
+    /// 0, which means greedy, or a divisor that keeps logits in float32's range.
     Temperature,
-    /// A share of the whole, (0, 1].
+    /// A probability mass above 0, (0, 1].
     Mass,
-    /// A share that may be nothing, [0, 1].
+    /// A share that may be 0, [0, 1].
     Share,
-    /// A probability below which tokens go, [0, 1).
+    /// A probability below which tokens are removed, [0, 1).
     Cutoff,
     /// A whole number from 1 up to this one.
     OneTo(usize),
@@ -36,15 +36,15 @@ pub enum Range {
 }
 
 impl Range {
-    /// Whether `number` lies within; NaN lies within none.
+    /// Whether `number` lies within the range; NaN never does.
     pub fn contains(self, number: f64) -> bool {
         match self {
             Self::Any => !number.is_nan(),
             Self::Within(most) => number.abs() <= f64::from(most),
-            // Compared as the float32 that it is.
+            // Compared as float32, the knob's type.
             Self::Factor => (1.0 / MOST_FACTOR) as f32 <= number as f32 && number <= MOST_FACTOR,
             Self::Seconds => number > 0.0 && number <= MOST_SECONDS,
-            // Compared as the float32 that divides.
+            // Compared as float32, the knob's type.
             Self::Temperature => number == 0.0 || (number.is_finite() && number as f32 >= LOWEST_TEMPERATURE as f32),
             Self::Mass => number > 0.0 && number <= 1.0,
             Self::Share => (0.0..=1.0).contains(&number),
@@ -54,7 +54,7 @@ impl Range {
         }
     }
 
-    /// What must be, in words that follow "it must be".
+    /// The range in words that follow "it must be".
     pub fn words(self) -> String {
         match self {
             Self::Any => "a number".to_owned(),

@@ -1,4 +1,4 @@
-//! Whose word counts: what the caller asks for and what the folder says become one configuration.
+//! Merges the caller's knobs with the folder's settings into one configuration.
 
 use std::fmt;
 
@@ -9,29 +9,29 @@ use super::{
 use crate::named::Named;
 
 impl GenerationConfig {
-    /// Joins what the caller asks for with what the folder says into one configuration, and gives
-    /// the notes to show about it.
+    /// Merges the caller's knobs with the folder's settings. Returns the configuration and the
+    /// notes to show about it.
     ///
-    /// Each knob is what the caller sets, else what the folder says, else off; a caller who asks
-    /// for another stack's [`Semantics`] puts that stack's defaults before the folder. So is the
-    /// strategy, where the caller names none: any sampling knob that the caller sets means that
-    /// tokens are drawn, a temperature of 0 that they are not, `num_beams` above 1 means beams
-    /// (drawn ones only where the caller sets a sampling knob too), `num_beam_groups` above 1
-    /// diverse ones. A knob that the strategy would ignore is an error where the caller sets it,
-    /// and a note where the folder does, unless it is off anyway.
+    /// Each knob is what the caller sets, else what the folder sets, else off. If the caller asks
+    /// for another stack's [`Semantics`], that stack's defaults precede the folder. If the caller
+    /// names no strategy, it is inferred the same way: any sampling knob that the caller sets means
+    /// sampling, a temperature of 0 no sampling, `num_beams` above 1 beams (with sampling only if
+    /// the caller sets a sampling knob too), `num_beam_groups` above 1 diverse beams. A knob that
+    /// the strategy would ignore is an error if the caller sets it, and a note if the folder does,
+    /// unless its value is off.
     ///
     /// End tokens, seed and log-probabilities keep their defaults, for the caller to set.
     ///
     /// # Errors
-    /// When the caller sets a knob out of range, one that the strategy would ignore, or knobs that
-    /// contradict each other; when the folder's file alone contradicts itself,
-    /// [`KnobError::Impossible`].
+    /// If the caller sets a knob out of range, a knob that the strategy would ignore, or knobs that
+    /// contradict each other; [`KnobError::Impossible`] if the folder's file alone contradicts
+    /// itself.
     pub fn resolve(asked: &Knobs, folder: &FolderSettings) -> Result<(Self, Vec<Note>), KnobError> {
         asked.check_ranges()?;
         let semantics = asked.semantics.or(folder.knobs.semantics).unwrap_or_default();
         let stack_defaults = defaults(semantics);
         let strategy = choose_strategy(asked, &folder.knobs, &stack_defaults)?;
-        // Other stacks have defaults for texts that are written token by token, and for no others.
+        // Other stacks' defaults apply only to greedy decoding and sampling.
         let stack = if UsedBy::OneByOne.contains(strategy) { without_zero(&stack_defaults) } else { Knobs::default() };
         let mut config = Self { strategy, ..Self::default() };
         let mut applied: Vec<String> = folder_chose(asked, &folder.knobs, strategy).into_iter().collect();
@@ -39,9 +39,9 @@ impl GenerationConfig {
         let (mut ignored, mut by_stack) = (Vec::new(), Vec::new());
         let asked = without_zero(asked);
         let (of_folder, of_stack) = ((Source::Folder, &folder.knobs), (Source::Stack, &stack));
-        // A stack that the caller asks for is to do what that program does, which would not read
-        // the folder's file: its defaults come first. A file that names a stack itself comes before
-        // its defaults.
+        // A caller who asks for a stack wants what that program does, and it would not read the
+        // folder's file: so the stack's defaults come first. If the file itself names the stack,
+        // the file comes first.
         let sources = match asked.semantics {
             Some(_) => [(Source::Caller, &asked), of_stack, of_folder],
             None => [(Source::Caller, &asked), of_folder, of_stack],
@@ -74,15 +74,15 @@ impl GenerationConfig {
             (About::Stack(semantics), by_stack),
             (About::NotApplied, folder.not_applied.clone()),
         ];
-        let told = notes.into_iter().filter(|(_, knobs)| !knobs.is_empty());
-        Ok((config, told.map(|(about, knobs)| Note { about, knobs }).collect()))
+        let notes = notes.into_iter().filter(|(_, knobs)| !knobs.is_empty());
+        Ok((config, notes.map(|(about, knobs)| Note { about, knobs }).collect()))
     }
 
-    /// Refuses a configuration that [`Self::resolve`] does not come to, such as one in a trace that
-    /// was changed.
+    /// Rejects a configuration that [`Self::resolve`] cannot produce, such as one from an edited
+    /// trace.
     ///
     /// # Errors
-    /// Names the first knob that is wrong, and what it must be.
+    /// Names the first wrong knob, and what it must be.
     pub fn check(&self, vocab_size: usize) -> Result<(), KnobError> {
         self.check_usable(vocab_size)?;
         for knob in KNOBS.iter().filter(|knob| !knob.is_off(knob.of(self))) {
@@ -97,10 +97,11 @@ impl GenerationConfig {
         }
     }
 
-    /// Refuses what no text can be written by: cheap enough for the beginning of every generation.
+    /// Rejects configurations that no text can be generated with; cheap enough for the start of
+    /// every generation.
     ///
-    /// The rest of [`Self::check`] does no harm there: an end token that the model lacks never
-    /// comes, and a sequence without a token is never completed.
+    /// The other faults that [`Self::check`] finds do no harm: an end token outside the vocabulary
+    /// is never chosen, and an empty token sequence is never completed.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -124,7 +125,7 @@ impl GenerationConfig {
         }
     }
 
-    /// Refuses what no knob alone gets wrong.
+    /// Rejects knobs that contradict each other.
     fn check_together(&self, asked: &Knobs, folder: &Knobs) -> Result<(), KnobError> {
         let beams_are_set = asked.num_beams.or(folder.num_beams).is_some();
         let Some((contradiction, remedies)) = self.contradiction(beams_are_set) else { return Ok(()) };
@@ -134,11 +135,11 @@ impl GenerationConfig {
             "draft_tokens" => true, // no file sets it
             _ => set(name),
         });
-        // Who can put it right is who is told.
+        // The error goes to the source that can correct it.
         Err(if by_caller { KnobError::Contradiction(contradiction) } else { KnobError::Impossible(contradiction) })
     }
 
-    /// What contradicts itself, and the keys of the knobs that can put it right.
+    /// The first contradiction, and the keys of the knobs that can resolve it.
     fn contradiction(&self, beams_are_set: bool) -> Option<(Contradiction, &'static [&'static str])> {
         const DIVERSE: &[&str] = &["strategy", "num_beams", "num_beam_groups", "diversity_penalty"];
         let Self { strategy, min_new_tokens: least, max_new_tokens: most, num_beams: beams, .. } = *self;
@@ -172,7 +173,7 @@ impl GenerationConfig {
 }
 
 impl Knob {
-    /// Refuses a number out of the range.
+    /// Rejects a number out of range.
     fn check_range(&'static self, value: &dyn KnobValue) -> Result<(), KnobError> {
         match value.number().is_some_and(|number| !self.range.contains(number)) {
             true => Err(KnobError::OutOfRange { knob: self, value: value.words() }),
@@ -182,7 +183,7 @@ impl Knob {
 }
 
 impl Knobs {
-    /// Refuses a value out of its range: all that can be said of knobs before the folder is known.
+    /// Rejects values out of range: the only check possible before the folder is known.
     ///
     /// # Errors
     /// [`KnobError::OutOfRange`] for the first such knob.
@@ -191,28 +192,28 @@ impl Knobs {
     }
 }
 
-/// What there is to say about where a configuration came from.
+/// A note on where a configuration came from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
-    /// What it says of the knobs.
+    /// What it says about the knobs.
     pub about: About,
     /// The knobs, each with its value.
     pub knobs: Vec<String>,
 }
 
-/// What a [`Note`] says of knobs.
+/// What a [`Note`] says about knobs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum About {
-    /// The folder's file decided them.
+    /// They come from the folder's file.
     Folder {
-        /// Whether tokens are drawn for no other reason.
+        /// Whether the file is the only reason why tokens are drawn.
         draws: bool,
     },
-    /// The folder's file sets them in vain: this strategy has no use for them.
+    /// The folder's file sets them, but this strategy ignores them.
     Ignored(Strategy),
-    /// This other stack takes them by default.
+    /// They are this stack's defaults.
     Stack(Semantics),
-    /// The folder's file sets them, and there are none here.
+    /// The folder's file sets them, but this program does not have them.
     NotApplied,
 }
 
@@ -228,23 +229,22 @@ impl fmt::Display for Note {
     }
 }
 
-/// Who sets a knob, the first of them counts.
+/// The source of a knob's value.
 enum Source {
     Caller,
     Folder,
     Stack,
 }
 
-/// What a stack's own program uses where its user says nothing; every other knob is off in all of
-/// them.
+/// The defaults of a stack's own program; all other knobs are off in every stack.
 ///
-/// transformers has none here: a folder's `generation_config.json` says what its model wants.
+/// transformers has none here: its defaults come from a folder's `generation_config.json`.
 /// llama.cpp's are those of `llama-cli`, MLX's those of `mlx_lm.generate`.
 pub fn defaults(semantics: Semantics) -> Knobs {
     let (temperature, top_k, top_p, min_p) = match semantics {
         Semantics::Hf => return Knobs::default(),
         Semantics::Llamacpp => (0.8, 40, 0.95, 0.05),
-        Semantics::Mlx => (0.0, 0, 1.0, 0.0), // a temperature of 0 is greedy, as a caller's
+        Semantics::Mlx => (0.0, 0, 1.0, 0.0), // a temperature of 0 means greedy
     };
     Knobs {
         do_sample: Some(temperature > 0.0),
@@ -256,16 +256,16 @@ pub fn defaults(semantics: Semantics) -> Knobs {
     }
 }
 
-/// The strategy that the caller names, else the folder where the caller sets no knob that says
-/// otherwise, else the one that the knobs mean together. A temperature of 0 takes the draws out of it.
+/// The strategy that the caller names, else the folder's if the caller sets no knob that implies
+/// one, else the one that the knobs imply together. A temperature of 0 turns off sampling.
 fn choose_strategy(asked: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strategy, KnobError> {
     let zero = asked.temperature == Some(0.0);
-    // Clients send what is off beside it: that asks for nothing.
+    // Clients also send sampling knobs that are off; those ask for nothing.
     if zero && let Some(knob) = without_zero(asked).sampling_and_on() {
         return Err(KnobError::Greedy { knob });
     }
     let sampling = asked.sampling().filter(|_| !zero);
-    // MLX is greedy unless it is given a temperature, whatever else it is given.
+    // MLX is greedy unless a temperature is set, whatever other knobs are.
     if let Some(knob) = sampling
         && stack.temperature == Some(0.0)
         && asked.temperature.or(folder.temperature.filter(|_| asked.semantics.is_none())).is_none()
@@ -282,8 +282,8 @@ fn choose_strategy(asked: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strat
     Ok(named.unwrap_or_else(|| implied_strategy(asked, folder, stack, sampling.is_some())))
 }
 
-/// The strategy that the knobs mean together where nobody names one. Whether the caller
-/// `asks_to_draw`, by a knob of sampling, is known already.
+/// The strategy that the knobs imply together if none is named. `asks_to_draw` says whether the
+/// caller sets a sampling knob.
 fn implied_strategy(asked: &Knobs, folder: &Knobs, stack: &Knobs, asks_to_draw: bool) -> Strategy {
     let num_beams = asked.num_beams.or(folder.num_beams).unwrap_or(1);
     let of_stack = stack.do_sample.filter(|_| num_beams == 1); // no other stack has beams
@@ -291,18 +291,17 @@ fn implied_strategy(asked: &Knobs, folder: &Knobs, stack: &Knobs, asks_to_draw: 
         None => folder.do_sample.or(of_stack),
         Some(_) => of_stack.or(folder.do_sample),
     };
-    // Who asks for beams and no more asks for beam search, however the folder would write a single
-    // text.
+    // A caller who sets only `num_beams` asks for plain beam search, even if the folder samples.
     let asks_for_beams = asked.num_beams.is_some_and(|beams| beams > 1);
     let asks_for_greedy = asked.temperature == Some(0.0);
     let do_sample = asks_to_draw || (!asks_for_greedy && !asks_for_beams && unasked == Some(true));
-    // The folder's groups count only where the caller does not ask for what groups cannot be:
-    // drawn, or one beam.
+    // The folder's groups count only if the caller asks for neither sampling nor one beam, which
+    // groups do not support.
     let of_folder = folder.num_beam_groups.filter(|_| !asks_to_draw && num_beams > 1);
     Strategy::of_hugging_face(do_sample, num_beams, asked.num_beam_groups.or(of_folder).unwrap_or(1))
 }
 
-/// The knobs without a temperature of 0: all that it says is that the strategy is greedy.
+/// The knobs without a temperature of 0, which only chooses the strategy.
 fn without_zero(knobs: &Knobs) -> Knobs {
     Knobs { temperature: knobs.temperature.filter(|&t| t != 0.0), ..knobs.clone() }
 }
@@ -311,7 +310,7 @@ fn implies_a_strategy(asked: &Knobs) -> bool {
     asked.sampling().is_some() || asked.num_beams.is_some() || asked.num_beam_groups.is_some()
 }
 
-/// What the folder says about the strategy, if it decided it and no other knob of its says so.
+/// The folder's setting that decided the strategy, if one did.
 fn folder_chose(asked: &Knobs, folder: &Knobs, strategy: Strategy) -> Option<String> {
     if asked.strategy.is_some() || asked.sampling().is_some() {
         return None;

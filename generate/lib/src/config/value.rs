@@ -1,4 +1,4 @@
-//! What a knob can be set to, and how `generation_config.json` writes it.
+//! The types of knob values, and their form in `generation_config.json`.
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -6,25 +6,25 @@ use serde_json::{Value, json};
 
 use crate::named::Named;
 
-/// Lists of ids that are longer than this many characters are counted, not shown.
+/// Lists of ids longer than this many characters are summarised by their length.
 const MOST_SHOWN: usize = 40;
 
-/// The value of a knob, whatever its type.
+/// The value of a knob of any type.
 pub trait KnobValue {
-    /// As Hugging Face's `generation_config.json` writes it; null for a limit that is not set.
+    /// Its form in Hugging Face's `generation_config.json`; null for a limit that is not set.
     fn to_json(&self) -> Value;
 
-    /// The number to hold against the knob's range; `None` for what is no number, or not set.
+    /// The number to check against the knob's range; `None` if it is not a number or not set.
     fn number(&self) -> Option<f64> {
         None
     }
 
-    /// The token ids in it, which must be the model's.
+    /// The token ids in it, to check against the vocabulary.
     fn ids(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// In a sentence.
+    /// Its text in a sentence.
     fn words(&self) -> String {
         let json = self.to_json();
         match &json {
@@ -35,44 +35,45 @@ pub trait KnobValue {
     }
 }
 
-/// How a value is typed.
+/// The command-line form of a value.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
     /// A whole number, 0 or more.
     Count,
     /// Any number.
     Number,
-    /// One of some words, each here with its meaning.
+    /// One of some words, listed with their meanings.
     Word(fn() -> Vec<(&'static str, &'static str)>),
-    /// A text; several where it is typed again.
+    /// A text; the flag may be repeated.
     Texts,
-    /// Something of its own.
+    /// A form of its own.
     Special,
 }
 
-/// Reading a [`KnobValue`] back.
+/// Parsing of a [`KnobValue`].
 pub(super) trait Reads: Sized {
-    /// How it is typed.
+    /// Its command-line form.
     const FORM: Form = Form::Special;
 
-    /// [`Self::kind`] where it is always the same.
+    /// [`Self::kind`] if it is constant.
     const KIND: &str = "";
 
-    /// What it must be, in words that follow "it must be".
+    /// The expected kind of value, in words that follow "it must be".
     fn kind() -> String {
         Self::KIND.to_owned()
     }
 
-    /// The value that `json` writes, if it is of this kind.
+    /// Reads the value from `json`; `None` if it is of another kind.
     fn from_json(json: &Value) -> Option<Self>;
 
-    /// Takes what is typed; nothing stays where `text` is not of the form.
+    /// Parses `text` from the command line into `slot`; `None` if it does not parse.
     fn take(slot: &mut Option<Self>, _text: &str) {
         *slot = None;
     }
 }
 
-/// A type of numbers: what it must be, how it is typed, and how it is written to JSON and read.
+/// Implements a type of numbers: its kind, its command-line form, and its conversion to and from
+/// JSON.
 macro_rules! number {
     ($type:ty, $kind:literal, $form:ident, $to_json:expr, $from_json:expr) => {
         impl KnobValue for $type {
@@ -111,7 +112,7 @@ number!(f32, "a number", Number, |number: &f32| json!(as_typed(*number)), |json:
     json.as_f64().map(|number| number as f32)
 });
 
-/// A float32 as the number of few digits that was typed for it: 0.8, not the 0.800000011920929 that it is.
+/// A float32 as the shortest decimal number that was typed for it: 0.8, not 0.800000011920929.
 pub fn as_typed(number: f32) -> f64 {
     number.to_string().parse().unwrap_or(f64::from(number))
 }
@@ -126,7 +127,7 @@ impl KnobValue for Option<f64> {
     }
 }
 
-/// A word, which is written as what it is in JSON: true and false are not strings there.
+/// A word; in JSON the words true and false are written as booleans.
 impl<T: Named> KnobValue for T {
     fn to_json(&self) -> Value {
         self.name().parse().map_or_else(|_| json!(self.name()), Value::Bool)
@@ -214,13 +215,13 @@ impl Reads for Vec<Vec<u32>> {
     }
 }
 
-/// Sequences of token ids, each with what is added to its last token's logit.
+/// Sequences of token ids, each with the bias added to its last token's logit.
 impl KnobValue for Vec<(Vec<u32>, f32)> {
     fn to_json(&self) -> Value {
         self.iter().map(|(ids, bias)| json!([ids, bias.to_json()])).collect()
     }
 
-    /// The bias that is farthest from 0.
+    /// The bias with the largest absolute value.
     fn number(&self) -> Option<f64> {
         self.iter().map(|&(_, bias)| f64::from(bias)).max_by(|a, b| a.abs().total_cmp(&b.abs()))
     }
@@ -233,8 +234,8 @@ impl KnobValue for Vec<(Vec<u32>, f32)> {
 impl Reads for Vec<(Vec<u32>, f32)> {
     const KIND: &str = "a list of [[ids...], bias], such as [[[5, 6], -2.5]]";
 
-    /// The list that transformers reads, or the map that it writes when it was given a dict, `{"(5,
-    /// 6)": -2.5}`. Of a sequence given twice the later counts, as there.
+    /// Reads the list that transformers reads, or the map that it writes for a dict, `{"(5, 6)":
+    /// -2.5}`. If a sequence is given twice, the later one counts, as in transformers.
     fn from_json(json: &Value) -> Option<Self> {
         let pairs: Option<Vec<(Vec<u32>, f32)>> = match json {
             Value::Array(list) => list.iter().map(pair).collect(),
@@ -245,7 +246,7 @@ impl Reads for Vec<(Vec<u32>, f32)> {
     }
 }
 
-/// Of each sequence the last of its biases, in the place of the first.
+/// Keeps the last bias of each sequence, in the position of the first.
 pub(crate) fn last_of_each(biases: impl IntoIterator<Item = (Vec<u32>, f32)>) -> Vec<(Vec<u32>, f32)> {
     let mut unique: Vec<(Vec<u32>, f32)> = Vec::new();
     let mut places: HashMap<Vec<u32>, usize> = HashMap::new();

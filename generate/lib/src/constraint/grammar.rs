@@ -1,5 +1,4 @@
-//! What a text may be, as the user wrote it: JSON of a schema, a regular expression, or a Lark
-//! grammar.
+//! Grammars as the user writes them: a JSON Schema, a regular expression, or a Lark grammar.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt::Display, panic::AssertUnwindSafe, time::Duration};
@@ -16,11 +15,11 @@ use super::vocabulary::Vocabulary;
 use super::width::is_too_wide;
 use crate::error::{Cause, DeadEnd};
 
-/// What is said of a grammar that nobody could wait for.
+/// The reason given for a grammar that takes too long.
 const TOO_MUCH: &str = "it takes too much to follow; say it in fewer alternatives and repetitions";
 
-/// What the library says of its own limits, which nobody can set from here; the last two are of how many
-/// symbols it can number.
+/// Messages of the library about its own limits, which cannot be configured; the last two concern
+/// the number of symbols.
 const BEYOND_THE_LIBRARY: [&str; 4] = [
     "lexer precomputation failed",
     "limit for this grammar",
@@ -28,27 +27,27 @@ const BEYOND_THE_LIBRARY: [&str; 4] = [
     "CSymIdx out of range",
 ];
 
-/// How much of the library's message an error repeats, in characters.
+/// How much of the library's message an error quotes, in characters.
 const LONGEST_MESSAGE: usize = 200;
 
-/// How many of the characters that could follow an error names.
+/// How many of the possible next characters an error names.
 const MOST_NAMED: usize = 6;
 
-/// Why a text cannot be held to a grammar.
+/// Why a grammar cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum GrammarError {
-    /// A schema that is no JSON.
+    /// A schema that is not JSON.
     #[error("{grammar} is not JSON: {reason}; give a JSON Schema")]
     NotJson { grammar: String, reason: serde_json::Error },
-    /// Nothing can be written.
+    /// The grammar allows only the empty text.
     #[error("{grammar} allows the empty text only; give another")]
     OnlyEmpty { grammar: String },
-    /// It is no such grammar, or has something that cannot be enforced.
+    /// The grammar is invalid, or has something that cannot be enforced.
     #[error("{grammar} cannot be used: {reason}; correct it")]
     Unusable { grammar: String, reason: String },
-    /// The tokenizer can say nothing that it allows.
+    /// No token of the tokenizer fits what it allows.
     #[error(transparent)]
     DeadEnd(#[from] DeadEnd),
     /// There is no tokenizer.
@@ -59,14 +58,14 @@ pub enum GrammarError {
     Tokenizer { grammar: String, source: Cause },
 }
 
-/// A grammar or schema of more bytes is refused: what it takes to compile grows with it.
+/// Most bytes of a grammar or schema: the cost of compiling grows with its length.
 const MOST_BYTES: usize = 1 << 20;
 
-/// An expression of more bytes is: it may take ten thousand times as much.
+/// Most bytes of a regular expression, which may cost ten thousand times as much.
 const MOST_EXPRESSION_BYTES: usize = 16 << 10;
 
-/// What compiling the longest grammar may put on the stack: a rule that names a rule, and so on, is
-/// followed to its end, in some three kilobytes each. It is memory only once it is used.
+/// Stack size for compiling the longest grammar: chains of rules are followed recursively, with
+/// some three kilobytes each. Stack memory is committed only when it is used.
 const STACK_BYTES: usize = 512 << 20;
 
 fn check_length(source: &str, text: &str, most: usize) -> Result<(), GrammarError> {
@@ -74,16 +73,16 @@ fn check_length(source: &str, text: &str, most: usize) -> Result<(), GrammarErro
     if text.len() > most { Err(unusable(source, what)) } else { Ok(()) }
 }
 
-/// What compiling a grammar or building its lexer may hold and take: patterns that a text must all match
-/// are states by their product, which the library counts once it has them. The largest that people
-/// write take a tenth.
+/// Memory and time limits for compiling a grammar or building its lexer. The states of patterns
+/// that must all match multiply, and the library counts them only once it has built them. The
+/// largest grammars that people write take a tenth.
 static WORK: Bound = Bound::new(512 << 20, Duration::from_secs(30), STACK_BYTES, 2);
 
-/// Held meanwhile: several at a time would take several times the memory, and the processor from
-/// those who write.
+/// Held while compiling: several at a time would multiply the memory and take the CPU from running
+/// generations.
 static WORKING: Mutex<()> = Mutex::new(());
 
-/// Does what may go deep and take much, on a thread of its own.
+/// Runs work that may recurse deeply and take much memory or time, on its own thread with limits.
 fn bounded<T, E>(act: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, String>
 where
     T: Send + 'static,
@@ -97,7 +96,7 @@ where
     }
 }
 
-/// A grammar: checked, not yet tied to a tokenizer.
+/// A checked grammar, not yet tied to a tokenizer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Grammar {
     source: String,
@@ -105,19 +104,19 @@ pub struct Grammar {
 }
 
 impl Grammar {
-    /// JSON that a [JSON Schema](https://json-schema.org) describes.
+    /// JSON that conforms to a [JSON Schema](https://json-schema.org).
     ///
-    /// The schema's properties come in its order, and between the parts of the text stands at most
-    /// one space, since small models would fill pages with blanks; llguidance's `x-guidance` in the
-    /// schema says otherwise. `source` is what errors call it.
+    /// Properties come in the schema's order. At most one space is allowed between the parts of the
+    /// text, since small models would fill pages with blanks; llguidance's `x-guidance` in the
+    /// schema overrides this. `source` is the grammar's name in errors.
     ///
     /// # Errors
-    /// When it is no JSON, or no schema, or has something that cannot be enforced.
+    /// If it is not JSON, not a schema, or has something that cannot be enforced.
     pub fn json_schema(source: impl Into<String>, schema: &str) -> Result<Self, GrammarError> {
         let source = source.into();
         check_length(&source, schema, MOST_BYTES)?;
         let mut schema: Value = match serde_json::from_str(schema) {
-            Ok(Value::Bool(true)) => json!({}), // a schema that everything fulfils
+            Ok(Value::Bool(true)) => json!({}), // a schema that everything satisfies
             Ok(schema) => schema,
             Err(reason) => return Err(GrammarError::NotJson { grammar: source, reason }),
         };
@@ -128,19 +127,19 @@ impl Grammar {
         Self::checked(source, TopLevelGrammar::from_json_schema(schema))
     }
 
-    /// Text that a regular expression matches from its beginning to its end, in the [syntax of
-    /// Rust's](https://docs.rs/regex/latest/regex/#syntax), without anchors and look-around.
-    /// `source` is what errors call it.
+    /// Text that a regular expression matches as a whole, in the [syntax of Rust's regex
+    /// crate](https://docs.rs/regex/latest/regex/#syntax), without anchors and look-around.
+    /// `source` is the grammar's name in errors.
     ///
     /// # Errors
-    /// When it is empty or no such expression.
+    /// If it is empty or not such an expression.
     pub fn regex(source: impl Into<String>, expression: &str) -> Result<Self, GrammarError> {
         let source = source.into();
         if expression.is_empty() {
             return Err(GrammarError::OnlyEmpty { grammar: source });
         }
-        // Alone first: inside a grammar, where the library puts it, errors would count its lines
-        // and columns from elsewhere.
+        // Parse it alone first. The library embeds it in a grammar, where the positions in errors
+        // would be offset.
         check_length(&source, expression, MOST_EXPRESSION_BYTES)?;
         let alone = expression.to_owned();
         bounded(move || RegexBuilder::new().mk_regex(&alone)).map_err(|error| unusable(&source, error))?;
@@ -149,10 +148,11 @@ impl Grammar {
 
     /// Text that a grammar in llguidance's [variant of
     /// Lark](https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md) derives from
-    /// `start`; sampling settings inside it have no effect. `source` is what errors call it.
+    /// `start`; sampling settings inside it have no effect. `source` is the grammar's name in
+    /// errors.
     ///
     /// # Errors
-    /// When it is no such grammar.
+    /// If it is not such a grammar.
     pub fn lark(source: impl Into<String>, grammar: &str) -> Result<Self, GrammarError> {
         let source = source.into();
         check_length(&source, grammar, MOST_BYTES)?;
@@ -160,7 +160,7 @@ impl Grammar {
         Self::checked(source, TopLevelGrammar::from_lark(grammar))
     }
 
-    /// What errors call it.
+    /// Its name in errors.
     pub fn source(&self) -> &str {
         &self.source
     }
@@ -175,20 +175,20 @@ impl Grammar {
         Ok(Self { source, rules })
     }
 
-    /// A matcher that stands before the first token.
+    /// A matcher before the first token.
     pub(super) fn matcher(&self, vocabulary: &Vocabulary) -> Result<Matcher, GrammarError> {
         let (factory, rules) = (Arc::clone(vocabulary.factory()), self.rules.clone());
         let parser = bounded(move || factory.create_parser(rules)).map_err(|error| unusable(&self.source, error))?;
         Ok(Matcher::new(Ok(parser)))
     }
 
-    /// One that takes a text byte by byte, whatever the tokenizer: each token is a byte.
+    /// A matcher that reads a text byte by byte, independent of the tokenizer.
     pub(super) fn matcher_of_bytes(&self) -> Result<Matcher, GrammarError> {
         self.matcher(&Vocabulary::of_bytes().map_err(|error| unusable(&self.source, error))?)
     }
 
-    /// In words, the characters that may follow `text` whatever the tokenizer; `None` where none
-    /// may.
+    /// The characters that may follow `text`, in words, independent of the tokenizer; `None` if
+    /// there are none.
     pub(super) fn characters_after(&self, text: &[u8]) -> Option<String> {
         let mut matcher = self.matcher_of_bytes().ok()?;
         let bytes: Vec<u32> = text.iter().map(|&byte| byte.into()).collect();
@@ -214,8 +214,8 @@ fn unusable(source: &str, error: impl Display) -> GrammarError {
     GrammarError::Unusable { grammar: source.to_owned(), reason }
 }
 
-/// The first line of the library's message, and the reason that follows a drawing of the place in
-/// an expression.
+/// The first line of the library's message, plus the reason that follows a drawing of the position
+/// in an expression.
 pub(super) fn one_line(error: impl Display) -> String {
     let message = error.to_string();
     let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());

@@ -1,21 +1,19 @@
-//! What was worked out for a sequence of tokens, remembered while somebody comes back to it.
+//! A memo of values by token sequence, which forgets unused ones.
 
 use std::{collections::HashMap, mem, sync::Arc};
 
-/// How many tokens the remembered sequences may hold together, in each of the two halves: some tens
-/// of megabytes of states.
+/// Total tokens of the sequences in each of the two generations: some tens of megabytes of states.
 pub(super) const BUDGET: usize = 1 << 17;
 
-/// What a sequence counts beside its tokens, for the part of a state that does not grow.
+/// Constant cost of a sequence besides its tokens, for the fixed part of a state.
 const BASE: usize = 64;
 
-/// Values by sequence of tokens; those that were neither added nor asked for in a while are
-/// forgotten.
+/// Values by token sequence; values that were not used for a while are dropped.
 ///
-/// There are two halves. What is used is in the recent one; when that is full it becomes the older
-/// one, and what nobody has asked for since the last such change is gone. So each of the sequences
-/// that grow side by side (rows, beams) keeps its latest states, and nobody has to say when one
-/// ends.
+/// There are two generations. Values in use are in the recent one. When it is full it becomes the
+/// older one, and the previous older one is dropped with all values not used since the last swap.
+/// So every growing sequence (row, beam) keeps its latest states, and none has to be released
+/// explicitly.
 pub(super) struct Memo<V> {
     recent: HashMap<Vec<u32>, Arc<V>>,
     older: HashMap<Vec<u32>, Arc<V>>,
@@ -24,7 +22,7 @@ pub(super) struct Memo<V> {
 }
 
 impl<V> Memo<V> {
-    /// A memo with room for sequences of so many tokens together, twice.
+    /// A memo with room for `budget` tokens in each generation.
     pub(super) fn of(budget: usize) -> Self {
         Self { recent: HashMap::new(), older: HashMap::new(), size: 0, budget }
     }

@@ -1,17 +1,15 @@
-//! Constrained decoding: only text that follows a grammar, by asking at each step which tokens may
-//! follow.
+//! Constrained decoding: at each step a mask leaves only the tokens that a grammar allows next.
 //!
-//! A [`Grammar`] says what the text may be: JSON of a schema, an expression, or a Lark grammar.
-//! Together with a tokenizer it becomes a [`Constraint`], a logits processor like the others: it
-//! removes every token after which the text could no longer become what the grammar asks for. An
-//! end token is left exactly where the text may end. So what ends by itself is valid by
-//! construction; what a limit cuts off need not be, which [`Constraint::is_accepting`] tells.
+//! A [`Grammar`] is a JSON Schema, a regular expression, or a Lark grammar. Together with a
+//! tokenizer it becomes a [`Constraint`], a logits processor like the others: it removes every
+//! token after which the text could no longer be completed to a match. End tokens are allowed
+//! exactly where the text may end. So a text that ends by itself is valid by construction. A text
+//! cut off by a limit need not be valid; [`Constraint::is_accepting`] tells.
 //!
-//! The grammar speaks of bytes and the model of tokens that cut words anywhere; the library
-//! [llguidance](https://github.com/guidance-ai/llguidance) walks the tree of all tokens' bytes
-//! along the grammar's parser. What is removed is never more than what would make the text invalid:
-//! a text may be cut into tokens in any way, and between the tokens that stay the model's own
-//! proportions hold.
+//! Grammars work on bytes, but models on tokens, which may split words anywhere. The library
+//! [llguidance](https://github.com/guidance-ai/llguidance) runs the grammar's parser over the trie
+//! of all tokens' bytes. Only tokens that would make the text invalid are removed: a text may be
+//! split into tokens in any way, and the remaining tokens keep the model's relative probabilities.
 
 mod grammar;
 mod memo;
@@ -39,37 +37,36 @@ use crate::error::{Cause, DeadEnd, WhyDeadEnd};
 use crate::processors::{LogitsProcessor, Step};
 use memo::{BUDGET, Memo};
 
-/// Logits are judged in groups, one for each word of the bit set.
+/// Logits are masked in groups, one for each word of the bit set.
 const GROUP: usize = u32::BITS as usize;
 
-/// How much of the text an error repeats, in characters.
+/// How much of the text an error quotes, in characters.
 const MOST_SHOWN: usize = 60;
 
 /// Removes the tokens that a grammar does not allow next.
 ///
-/// What may follow is a function of the tokens generated so far, whoever asks: rows of a batch,
-/// forked beams and tokens that are only tried need no registering. States are remembered, so that
-/// the next token costs one step of the parser.
+/// The mask depends only on the tokens generated so far. So batch rows, forked beams and draft
+/// tokens need no registration. Parser states are memoised, so that the next token costs one step
+/// of the parser.
 pub struct Constraint {
     grammar: Grammar,
     vocabulary: Arc<Vocabulary>,
     warnings: Vec<String>,
     start: Arc<State>,
     memo: Mutex<Memo<State>>,
-    /// Stands before a text that is judged without its tokens; made when the first is.
+    /// Initial matcher for texts without tokens, byte by byte; built on first use.
     of_bytes: OnceLock<Option<Matcher>>,
 }
 
 impl Constraint {
-    /// The constraint that `grammar` is for a model of `vocab_size` tokens, of which `tokenizer`
-    /// may know fewer.
+    /// Compiles `grammar` for a model of `vocab_size` tokens, of which `tokenizer` may know fewer.
     ///
-    /// Of `end_tokens` each is allowed where the text may end; with none of them the text ends by
-    /// [`Self::is_complete`] alone. Other special tokens are allowed only where a Lark grammar
-    /// names them, and ids without text never.
+    /// All `end_tokens` are allowed wherever the text may end; without any, only
+    /// [`Self::is_complete`] ends the text. Other special tokens are allowed only where a Lark
+    /// grammar names them, and ids without text never.
     ///
     /// # Errors
-    /// When the tokenizer's tokens have no fixed text, and as [`Self::of`].
+    /// If the tokenizer's tokens have no fixed text, and as [`Self::of`].
     pub fn new(
         grammar: Grammar,
         tokenizer: &Tokenizer,
@@ -81,10 +78,10 @@ impl Constraint {
         Self::of(grammar, Arc::new(vocabulary))
     }
 
-    /// The constraint that `grammar` is for the tokens of a vocabulary, which others may share.
+    /// Compiles `grammar` for a vocabulary, which constraints can share.
     ///
     /// # Errors
-    /// When the grammar is wrong, or allows no text at all, or only the empty one, with these tokens.
+    /// If the grammar is wrong, or with these tokens allows no text or only the empty one.
     pub fn of(grammar: Grammar, vocabulary: Arc<Vocabulary>) -> Result<Self, GrammarError> {
         let mut matcher = grammar.matcher(&vocabulary)?;
         let warnings = matcher.grammar_warnings();
@@ -100,32 +97,32 @@ impl Constraint {
         Ok(constraint)
     }
 
-    /// What the library has to say about the grammar, one line each: what it does not enforce, for
-    /// example.
+    /// The library's warnings about the grammar, one line each, for example what it does not
+    /// enforce.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// What grammar the text must follow.
+    /// The grammar that the text must follow.
     pub fn grammar(&self) -> &Grammar {
         &self.grammar
     }
 
-    /// Whether the text is valid and nothing can be added to it, so that it ends here, with or
-    /// without an end token.
+    /// Whether the text is valid and cannot be extended, so that it ends here, with or without an
+    /// end token.
     pub fn is_complete(&self, generated: &[u32]) -> bool {
         self.state(generated).complete
     }
 
-    /// Whether the text is valid as it stands, though it may go on; false for one that a limit has
-    /// cut off too early.
+    /// Whether the text is valid as it stands, even if it can be extended; false if a limit cut it
+    /// off too early.
     pub fn is_accepting(&self, generated: &[u32]) -> bool {
         self.state(generated).accepting
     }
 
-    /// Whether `text` is valid by itself, in whatever tokens: for a text of which something was taken
-    /// away. One whose grammar names special tokens, which are no text, is not; to a grammar that
-    /// counts tokens (`max_tokens`) each byte is one.
+    /// Whether `text` is valid, however it is split into tokens: for a text that was cut. It never
+    /// matches a grammar that requires special tokens, which have no text. In a grammar that counts
+    /// tokens (`max_tokens`) each byte counts as one.
     pub fn accepts(&self, text: &str) -> bool {
         let Some(mut matcher) = self.of_bytes.get_or_init(|| self.grammar.matcher_of_bytes().ok()).clone() else {
             return false;
@@ -134,8 +131,8 @@ impl Constraint {
         matcher.consume_tokens(&bytes).is_ok() && matcher.is_accepting().unwrap_or(false)
     }
 
-    /// The error to report where no token is left after `generated`: what was expected and why no
-    /// token says it; `knobs` are those beside the grammar that may have removed what it allows.
+    /// The error to report if no token is left after `generated`: what was expected, and why no
+    /// token fits. `knobs` are the others that may have removed what the grammar allows.
     pub fn nothing_left(&self, generated: &[u32], knobs: Vec<&'static str>) -> DeadEnd {
         let state = self.state(generated);
         let text = self.text(generated);
@@ -150,13 +147,13 @@ impl Constraint {
         DeadEnd { after, why }
     }
 
-    /// What may follow: recalled, or worked out from the longest beginning that is remembered.
+    /// The state after some tokens: memoised, or computed from the longest memoised prefix.
     fn state(&self, generated: &[u32]) -> Arc<State> {
         let ended = generated.iter().position(|id| self.vocabulary.end_tokens().contains(id));
         let generated = &generated[..ended.unwrap_or(generated.len())];
         let mut memo = self.memo.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut beginnings = (1..=generated.len()).rev().map(|len| &generated[..len]);
-        let known = beginnings.find_map(|beginning| Some((beginning.len(), memo.recall(beginning)?)));
+        let mut prefixes = (1..=generated.len()).rev().map(|len| &generated[..len]);
+        let known = prefixes.find_map(|prefix| Some((prefix.len(), memo.recall(prefix)?)));
         let (len, state) = known.unwrap_or_else(|| (0, self.start.clone()));
         if len == generated.len() {
             return state;
@@ -166,7 +163,7 @@ impl Constraint {
         state
     }
 
-    /// The bytes that the tokens say.
+    /// The bytes of the tokens.
     fn text(&self, generated: &[u32]) -> Vec<u8> {
         let text = generated.iter().filter(|id| !self.vocabulary.end_tokens().contains(id));
         text.flat_map(|&id| self.vocabulary.tree().token(id)).copied().collect()
@@ -178,8 +175,8 @@ impl LogitsProcessor for Constraint {
         "constraint"
     }
 
-    /// Leaves nothing finite where [`Constraint::nothing_left`] is the error, and after a token
-    /// that was not allowed.
+    /// Leaves no finite logit if the grammar allows no token (see [`Constraint::nothing_left`]), or
+    /// after a token that was not allowed.
     fn process(&self, step: &Step, logits: &mut [f32]) {
         let state = self.state(step.generated);
         let words = state.allowed.as_slice().iter().copied().chain(std::iter::repeat(0));
@@ -197,14 +194,14 @@ impl LogitsProcessor for Constraint {
     }
 }
 
-/// Where the parser stands after some tokens, and what may follow.
+/// The parser's state after some tokens, and the tokens allowed next.
 struct State {
     matcher: Matcher,
-    /// The tokens that may follow, as bits; end tokens among them where the text is accepted.
+    /// The tokens allowed next, as a bit set; includes end tokens if the text is accepted.
     allowed: SimpleVob,
     accepting: bool,
     complete: bool,
-    /// Why the parser gave up, where it did.
+    /// Why the parser gave up, if it did.
     trouble: Option<String>,
 }
 
@@ -215,8 +212,8 @@ impl State {
         let (allowed, trouble) = match matcher.compute_mask_or_eos() {
             Ok(allowed) => (allowed, None),
             Err(error) => {
-                // An empty set is an error to the library; to us it is a set, and the caller says
-                // what it means.
+                // The library reports an empty set as an error; here it is a valid set, which the
+                // caller interprets.
                 let nothing_fits = error.to_string().starts_with(&StopReason::NoExtensionBias.to_string());
                 (tree.alloc_token_set(), (!nothing_fits).then(|| grammar::one_line(&error)))
             }
@@ -226,16 +223,16 @@ impl State {
         Self { matcher, complete: accepting && text.is_zero(), allowed, accepting, trouble }
     }
 
-    /// The state some tokens later; after a token that is not allowed nothing is.
+    /// The state some tokens later; after a token that is not allowed, no token is.
     fn after(&self, added: &[u32], vocabulary: &Vocabulary) -> Self {
         let mut matcher = self.matcher.clone();
-        // The error stays in the matcher, whose set is then empty.
+        // On an error the matcher keeps it, and its set is then empty.
         let _ = matcher.consume_tokens(added);
         Self::new(matcher, vocabulary)
     }
 }
 
-/// The end of a text, short enough for a line; a special token by its name.
+/// The end of a text, shortened to fit a line, with special tokens by name.
 fn last_characters(text: &[u8]) -> String {
     let unmarked: Vec<u8> = text.iter().copied().filter(|&byte| byte != vocabulary::MARKER).collect();
     let text = String::from_utf8_lossy(&unmarked);

@@ -1,45 +1,45 @@
-//! What of a JSON Schema the library would follow wrongly, or take hours and gigabytes for: before
-//! the library sees it, it is said in other words, or refused by name.
+//! Rewrites or rejects those parts of a JSON Schema that the library would handle wrongly, or only
+//! with hours and gigabytes.
 
 use serde_json::{Map, Value};
 
-/// Beyond this, numbers are no longer told apart: the library computes with doubles.
+/// Whole numbers beyond this are not distinct, because the library computes with doubles.
 const LARGEST: f64 = 9_007_199_254_740_991.0;
 
-/// The least that is more than 0 here. The least double has 324 decimals, which are too many for
-/// the library's expressions.
+/// The smallest number above 0 here. The smallest double has 324 decimals, too many for the
+/// library's expressions.
 const LEAST: f64 = 1e-50;
 
-/// The common multiple of what numbers are to be multiples of. The library has a state for each
-/// remainder: of a million they are seconds and hundreds of megabytes.
+/// Limit for the least common multiple of all `multipleOf`. The library has a state for each
+/// remainder: a million take seconds and hundreds of megabytes.
 const MOST_REMAINDERS: u64 = 100_000;
 
-/// Decimals of a number that others are to be multiples of; the library wraps around beyond nine.
+/// Most decimals of a `multipleOf`; beyond nine the library's arithmetic wraps around.
 const MOST_DECIMALS: u32 = 6;
 
-/// Patterns for the names of one object. Each is held beside each, in a time that grows with the
-/// fourth power: 400 take a minute.
+/// Most name patterns of one object. They are compared pairwise, in time that grows with the fourth
+/// power: 400 take a minute.
 const MOST_NAME_PATTERNS: usize = 64;
 
-/// What a schema follows in a Lark grammar.
+/// The keyword before a schema in a Lark grammar.
 const IN_LARK: &str = "%json";
 
-/// Keys whose values are no schemas, whatever they hold.
+/// Keys whose values are literals, never schemas.
 const LITERAL: [&str; 5] = ["const", "enum", "default", "example", "examples"];
 
-/// Keys whose values have schemas under names that anybody chooses.
+/// Keys whose values map arbitrary names to schemas.
 const NAMING: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 
-/// Makes a schema one that the library follows.
+/// Rewrites a schema so that the library follows it correctly.
 ///
 /// # Errors
-/// In words, what cannot be followed.
+/// A message about what cannot be followed.
 pub(super) fn prepare(schema: &mut Value) -> Result<(), String> {
     Preparation::default().schema(schema)
 }
 
-/// Does so to the schemas of a Lark grammar (`%json { … }`), whose lines stay where they are. What is
-/// no JSON stays: the library says so.
+/// Does the same for the schemas in a Lark grammar (`%json { … }`), and keeps its line numbers.
+/// Invalid JSON is kept, so that the library reports it.
 ///
 /// # Errors
 /// As [`prepare`].
@@ -65,7 +65,7 @@ pub(super) fn prepare_within(lark: &str) -> Result<String, String> {
     Ok(prepared + rest)
 }
 
-/// What was met so far.
+/// State of the traversal.
 #[derive(Default)]
 struct Preparation {
     multiple: Option<Decimal>,
@@ -101,7 +101,8 @@ impl Preparation {
         Ok(())
     }
 
-    /// Numbers may have to be multiples of several: so the common multiple of all is what counts.
+    /// Adds a `multipleOf`. A number may have to satisfy several, so the limit applies to the least
+    /// common multiple of all.
     fn multiple(&mut self, number: &str) -> Result<(), String> {
         let cannot = |why: &str| format!("multipleOf {number} cannot be followed: {why}");
         let own = Decimal::of(number).ok_or_else(|| cannot("it has too many digits"))?;
@@ -115,7 +116,7 @@ impl Preparation {
     }
 }
 
-/// A number of few digits: `digits` / 10 ^ `decimals`.
+/// A decimal number with few digits: `digits` / 10 ^ `decimals`.
 #[derive(Clone, Copy)]
 struct Decimal {
     digits: u64,
@@ -123,7 +124,7 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// None where it has more digits than can be followed.
+    /// Parses a number; `None` if it has too many digits.
     fn of(number: &str) -> Option<Self> {
         let (digits, exponent) = match number.split_once(['e', 'E']) {
             Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?),
@@ -138,15 +139,15 @@ impl Decimal {
         Some(Self { digits: digits.checked_mul(shift)?, decimals }).filter(|own| own.decimals <= MOST_DECIMALS)
     }
 
-    /// Whether the library finds its digits: it multiplies by ten until there is no fraction, which
-    /// rounding may keep from happening (0.07 becomes 0.7000000000000001).
+    /// Whether the library reads it exactly: it multiplies by ten until there is no fraction, which
+    /// rounding may prevent (0.07 becomes 0.7000000000000001).
     fn is_read(self) -> bool {
         let mut number = self.digits as f64 / 10_f64.powi(self.decimals as i32);
         (0..self.decimals).for_each(|_| number *= 10.0);
         number.fract() == 0.0
     }
 
-    /// The least number that both divide.
+    /// The least common multiple.
     fn common(self, other: Self) -> Option<Self> {
         let decimals = self.decimals.max(other.decimals);
         let scaled = |one: Self| one.digits.checked_mul(10_u64.pow(decimals - one.decimals));
@@ -162,11 +163,10 @@ fn divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { divisor(b, a % b) }
 }
 
-/// Refuses bounds that are not told apart, and writes those anew that would not be kept to.
+/// Rejects bounds beyond [`LARGEST`], and rewrites those that the library would not enforce.
 ///
-/// The library lets an exclusive whole bound itself through where the other bound lies within 1 of
-/// it, from wherever that comes (`allOf`, `$ref`). So the next number becomes the bound, which is
-/// then allowed.
+/// The library accepts an exclusive whole bound itself if the other bound lies within 1 of it,
+/// wherever that comes from (`allOf`, `$ref`). So the next double becomes an inclusive bound.
 fn bounds(keys: &mut Map<String, Value>) -> Result<(), String> {
     for key in ["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"] {
         if let Some(value) = keys.get(key).filter(|value| value.as_f64().is_some_and(|value| value.abs() > LARGEST)) {
@@ -180,8 +180,8 @@ fn bounds(keys: &mut Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// Replaces an exclusive whole bound by the next number; `inward` is the sign of where that lies.
-/// Seen so, those below 0 are kept to as they are.
+/// Replaces an exclusive whole bound by the next double; `inward` is the sign of its direction.
+/// Bounds below 0 in that direction are enforced correctly and stay as they are.
 fn allow_the_next(keys: &mut Map<String, Value>, exclusive: &str, inclusive: &str, inward: f64) {
     let allowed = keys.get(inclusive).and_then(Value::as_f64).map(|value| value * inward);
     let bound = match keys.get(exclusive) {

@@ -1,4 +1,4 @@
-//! The tokens as llguidance wants them: the bytes that each one says, in a tree.
+//! The vocabulary for llguidance: a trie of all tokens' bytes.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -8,41 +8,41 @@ use toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 
 use crate::error::Cause;
 
-/// What the library may spend on a lexer before the first token, in its own measure. A schema of
-/// 2,000 words takes a tenth of a second and fits. What it measures grows with an expression, and
-/// what an expression like `.*.*.*` takes with its square: some seconds here, minutes and gigabytes
-/// beyond.
+/// The library's limit for building a lexer before the first token, in its own unit. A schema of
+/// 2,000 words takes a tenth of a second and fits. The unit grows linearly with an expression, but
+/// the cost of an expression like `.*.*.*` grows with its square: some seconds at this limit,
+/// minutes and gigabytes beyond.
 const MOST_FUEL: u64 = 30_000;
 
-/// What a special token's name begins with in the tree; the byte occurs in no UTF-8 text.
+/// The first byte of a special token's name in the trie; the byte occurs in no UTF-8 text.
 pub(super) const MARKER: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
 
-/// Longer tokens do not fit into the tree, and are never allowed.
+/// Longer tokens do not fit into the trie, and are never allowed.
 const LONGEST: usize = 1000;
 
-/// What a model's tokens say. To go through all of 50,000 takes a quarter of a second; what was made
-/// of them serves any number of constraints.
+/// A model's tokens as bytes. Building it for 50,000 tokens takes a quarter of a second; it serves
+/// any number of constraints.
 pub struct Vocabulary {
     factory: Arc<ParserFactory>,
     end_tokens: Vec<u32>,
 }
 
 impl Vocabulary {
-    /// Of a model of `vocab_size` tokens, of which `tokenizer` may know fewer, and of which
+    /// The vocabulary of a model of `vocab_size` tokens, of which `tokenizer` may know fewer;
     /// `end_tokens` end a text.
     ///
     /// # Errors
-    /// When the tokenizer's tokens have no fixed text.
+    /// If the tokenizer's tokens have no fixed text.
     pub fn new(tokenizer: &Tokenizer, vocab_size: usize, end_tokens: &[u32]) -> Result<Self, Cause> {
         let end_tokens: Vec<u32> = end_tokens.iter().copied().filter(|&id| (id as usize) < vocab_size).collect();
         Self::of(&tokens(tokenizer, vocab_size, &end_tokens)?, end_tokens)
     }
 
-    /// One in which each token is a byte.
+    /// A vocabulary in which each token is one byte.
     pub(super) fn of_bytes() -> Result<Self, Cause> {
         let bytes = ApproximateTokEnv::single_byte().tok_trie().clone();
-        // Its own way would write on what can only follow so, and some grammars force a text that has
-        // no end.
+        // The library's own byte tokenizer would extend a text by all that is forced, and some
+        // grammars force a text without end.
         let tokens: TokEnv = Arc::new(ApproximateTokEnv::new(bytes));
         Self::of(&tokens, Vec::new())
     }
@@ -54,12 +54,12 @@ impl Vocabulary {
         Ok(Self { factory: Arc::new(factory), end_tokens })
     }
 
-    /// What makes a parser of a grammar for these tokens.
+    /// The factory of parsers for these tokens.
     pub(super) fn factory(&self) -> &Arc<ParserFactory> {
         &self.factory
     }
 
-    /// The tree of all tokens' bytes.
+    /// The trie of all tokens' bytes.
     pub(super) fn tree(&self) -> &TokTrie {
         self.factory.tok_env().tok_trie()
     }
@@ -70,12 +70,11 @@ impl Vocabulary {
     }
 }
 
-/// The tree of what a model's tokens say: `vocab_size` ids, and behind them one that stands for the
-/// end where no real one does. A special token is there by its name only, and an id without text
-/// not at all.
+/// The trie of a model's tokens: `vocab_size` ids, and after them an artificial end token if there
+/// is no real one. Special tokens are in it only by name, and ids without text are not.
 ///
 /// # Errors
-/// When a token of this kind of tokenizer has no fixed text, or one without its blanks.
+/// If tokens of this kind of tokenizer have no fixed text, or only one without its blanks.
 fn tokens(tokenizer: &Tokenizer, vocab_size: usize, end_tokens: &[u32]) -> Result<TokEnv, Cause> {
     let special = special_tokens(tokenizer)?;
     let mut words: Vec<Vec<u8>> = (0..vocab_size as u32)
@@ -103,12 +102,12 @@ fn tokens(tokenizer: &Tokenizer, vocab_size: usize, end_tokens: &[u32]) -> Resul
     }
     let info = TokRxInfo::new(words.len() as u32, ends[0]);
     let tree = TokTrie::from(&info, &words).with_eos_tokens(&ends);
-    // Approximate, in the library's words: there is no one right way to cut a text into tokens, so
-    // none is forced.
+    // "Approximate" in the library's terms: no tokenization of a text is canonical, so none is
+    // forced.
     Ok(Arc::new(ApproximateTokEnv::new(tree)))
 }
 
-/// The ids that stand for no text: what `tokenizer.json` marks as special.
+/// The ids that stand for no text: those that `tokenizer.json` marks as special.
 fn special_tokens(tokenizer: &Tokenizer) -> Result<HashSet<u32>, Cause> {
     let json = tokenizer.to_value()?;
     let added = json["added_tokens"].as_array().into_iter().flatten();

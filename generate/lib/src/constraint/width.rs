@@ -1,23 +1,24 @@
-//! How much a grammar offers at one place of a text.
+//! Limits how many rules of a grammar can start at one position of a text.
 
 use std::{collections::HashSet, slice};
 
 use llguidance::earley::{CGrammar, CSymIdx};
 
-/// Most steps of rules that may begin together at the beginning of a text. The parser looks for each among
-/// all of them, so that its time grows with their square, and only then counts them: 30,000 are ten
-/// seconds a token.
+/// Most rule steps that may start together at the beginning of a text. The parser searches all of
+/// them for each one, so its time grows with their square, and checks its own limit only then:
+/// 30,000 take ten seconds a token.
 const MOST_AT_FIRST: usize = 5_000;
 
-/// Most that may later: with the one that they follow they are the 2,000 that the parser lets stand together
-/// in the middle of a text.
+/// Most rule steps that may start together later: with the one that they follow, they are the 2,000
+/// that the parser allows in the middle of a text.
 const MOST_LATER: usize = 1_999;
 
-/// Most steps that are looked at in all, which is less than a second: a grammar of a megabyte can have a
+/// Most steps examined in total, which takes less than a second: a grammar of a megabyte can have a
 /// hundred times as many.
 const MOST_IN_ALL: usize = 5_000_000;
 
-/// Whether more begins at one place of a text than can be followed, or than can soon be told.
+/// Whether more rules start at one position than the parser can follow, or than can be counted
+/// quickly.
 pub(super) fn is_too_wide(grammar: &CGrammar) -> bool {
     let start = grammar.start();
     let mut left = MOST_IN_ALL;
@@ -25,12 +26,12 @@ pub(super) fn is_too_wide(grammar: &CGrammar) -> bool {
         return true;
     }
     let (mut met, mut open) = (HashSet::from([start]), vec![start]);
-    // What begins together with a symbol is no more than begins with that.
+    // The symbols that start together with a checked symbol start no more than it does.
     let mut settled = HashSet::new();
     while let Some(symbol) = open.pop() {
         for &rule in grammar.rules_of(symbol) {
             let parts = grammar.rule_rhs(rule).0;
-            // A rule's first part begins where the rule does.
+            // A rule's first part starts where the rule starts, so it is already counted.
             for &part in parts.iter().skip(1) {
                 if !settled.contains(&part) {
                     let Some(together) = begun_by(grammar, part, MOST_LATER, &mut left) else { return true };
@@ -43,14 +44,15 @@ pub(super) fn is_too_wide(grammar: &CGrammar) -> bool {
     false
 }
 
-/// The symbols that begin where this one does, itself among them; none where that is more than `most` steps,
-/// or more than are `left`.
+/// The symbols that start where this one starts, itself included; `None` if that takes more than
+/// `most` steps, or more than are `left`.
 fn begun_by(grammar: &CGrammar, symbol: CSymIdx, most: usize, left: &mut usize) -> Option<HashSet<CSymIdx>> {
     let (mut begun, mut open, mut steps) = (HashSet::from([symbol]), vec![symbol], 0);
     while let Some(symbol) = open.pop() {
         for &rule in grammar.rules_of(symbol) {
             let first = grammar.sym_idx_dot(rule);
-            // What may be empty lets begin what follows it; to find a rule's end takes time by its length.
+            // After a part that may be empty, the next part can start here, too. Read the whole
+            // rule only in that case, since that takes time proportional to its length.
             let may_be_empty = grammar.sym_data(first).is_nullable;
             let parts = if may_be_empty { grammar.rule_rhs(rule).0 } else { slice::from_ref(&first) };
             *left = left.checked_sub(parts.len())?;

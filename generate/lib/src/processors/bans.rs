@@ -1,15 +1,15 @@
-//! Biases and bans: what may follow, judged by the ids alone.
+//! Biases and bans, which depend only on the ids.
 
 use super::{Processor, Step};
 use crate::config::last_of_each;
 
-/// The last token of `sequence`, if the others have just been produced.
+/// The last token of `sequence`, if the text ends with the others.
 fn completed_by(sequence: &[u32], step: &Step) -> Option<u32> {
     let (&last, before) = sequence.split_last()?;
     step.last(before.len()).eq(before.iter().copied()).then_some(last)
 }
 
-/// Removes tokens; ids that the model does not have are nothing to it.
+/// Removes tokens; ignores ids outside the vocabulary.
 fn ban(ids: impl IntoIterator<Item = u32>, logits: &mut [f32]) {
     for id in ids {
         if let Some(logit) = logits.get_mut(id as usize) {
@@ -19,8 +19,8 @@ fn ban(ids: impl IntoIterator<Item = u32>, logits: &mut [f32]) {
 }
 
 /// Adds a bias, finite or minus infinity, to the logit of a token, or of the last token of a
-/// sequence when the others have just been produced; of one sequence's several biases the last
-/// counts (transformers `SequenceBiasLogitsProcessor`).
+/// sequence if the text ends with the others. If a sequence has several biases, the last counts
+/// (transformers `SequenceBiasLogitsProcessor`).
 pub fn logit_bias(biases: &[(Vec<u32>, f32)]) -> Processor {
     let biases = last_of_each(biases.iter().cloned());
     Processor::ban("logit-bias", move |step, logits| {
@@ -32,8 +32,8 @@ pub fn logit_bias(biases: &[(Vec<u32>, f32)]) -> Processor {
     })
 }
 
-/// Removes each token that would complete n tokens in a row, n at least 1, which the text, prompt
-/// included, already holds ([Paulus, Xiong and Socher 2017, section
+/// Removes each token that would complete an n-gram, n at least 1, that already occurs in the text,
+/// prompt included ([Paulus, Xiong and Socher 2017, section
 /// 2.5](https://arxiv.org/abs/1705.04304); transformers `NoRepeatNGramLogitsProcessor`).
 pub fn no_repeat_ngram(n: usize) -> Processor {
     Processor::ban("no-repeat-ngram-size", move |step, logits| {
@@ -47,8 +47,9 @@ pub fn no_repeat_ngram(n: usize) -> Processor {
     })
 }
 
-/// Removes the last token of each bad word whose other tokens have just been produced (transformers
-/// `NoBadWordsLogitsProcessor`). A word that is a lone end token is left out, or nothing could end.
+/// Removes the last token of each bad word if the text ends with the word's other tokens
+/// (transformers `NoBadWordsLogitsProcessor`). A word that is just an end token is ignored, or no
+/// text could end.
 pub fn bad_words(words: &[Vec<u32>], end_tokens: &[u32]) -> Processor {
     let is_end = |word: &Vec<u32>| word.len() == 1 && end_tokens.contains(&word[0]);
     let words: Vec<Vec<u32>> = words.iter().filter(|word| !is_end(word)).cloned().collect();
@@ -67,7 +68,7 @@ pub fn min_new_tokens(count: usize, end_tokens: Vec<u32>) -> Processor {
     })
 }
 
-/// Removes tokens always (transformers `SuppressTokensLogitsProcessor`).
+/// Removes tokens at every step (transformers `SuppressTokensLogitsProcessor`).
 pub fn suppress(ids: Vec<u32>) -> Processor {
     Processor::ban("suppress-tokens", move |_, logits| ban(ids.iter().copied(), logits))
 }

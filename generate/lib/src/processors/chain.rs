@@ -1,4 +1,4 @@
-//! The processors that the knobs switch on, in the order in which they run.
+//! The chain of active processors.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::{config::GenerationConfig, softmax::highest};
 pub struct Chain(Vec<Arc<dyn LogitsProcessor>>);
 
 impl Chain {
-    /// The processors that `config` switches on, in the order and with the rules of its semantics;
-    /// `others` (a grammar, a caller's own) run behind what bans and penalises, and before what
-    /// truncates.
+    /// The processors that `config` switches on, in the order and by the rules of its semantics.
+    /// `others` (a grammar, the caller's own) run after those that ban and penalise, and before
+    /// those that truncate.
     pub fn new(config: &GenerationConfig, others: impl IntoIterator<Item = Arc<dyn LogitsProcessor>>) -> Self {
         Self::with_rules(config, &Rules::of(config.semantics), others)
     }
@@ -41,19 +41,18 @@ impl Chain {
         Self(by_ids.into_iter().flatten().map(shared).chain(others).chain(sampling).collect())
     }
 
-    /// A chain of the processors given.
+    /// A chain of the given processors.
     pub fn of(processors: Vec<Arc<dyn LogitsProcessor>>) -> Self {
         Self(processors)
     }
 
-    /// The processors up to and with the one of this name, and those behind it; without one of this
-    /// name, all are behind.
+    /// Splits the chain after the processor with this name; without one, the first part is empty.
     pub(crate) fn split_behind(&self, name: &str) -> (Self, Self) {
         let behind = self.0.iter().position(|processor| processor.name() == name).map_or(0, |place| place + 1);
         (Self(self.0[..behind].to_vec()), Self(self.0[behind..].to_vec()))
     }
 
-    /// Whether nothing is processed.
+    /// Whether there are no processors.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -63,19 +62,18 @@ impl Chain {
         self.0.iter().map(|processor| processor.name()).collect()
     }
 
-    /// The names of those that may have removed the last token, in order.
+    /// The names of the processors that may have removed the last token, in order.
     pub(crate) fn bans(&self) -> Vec<&'static str> {
         self.0.iter().filter(|processor| processor.may_leave_none()).map(|processor| processor.name()).collect()
     }
 
-    /// The highest of the logits `[vocab]` that the chain has left behind, once all are known to be
-    /// numbers; minus infinity where no token is possible.
+    /// The highest of the processed logits `[vocab]`, after a check that all are below infinity and
+    /// not NaN; minus infinity if no token is left.
     ///
     /// # Errors
-    /// When the knobs have taken a logit out of float32's range: nothing can be compared with it.
+    /// If the knobs have taken a logit out of float32's range, so that it cannot be compared.
     pub(crate) fn checked_highest(&self, processed: &[f32]) -> Result<f32> {
-        // No early exit, so that many are compared side by side; what is no number compares with
-        // nothing.
+        // No early exit, so that the comparisons are vectorised. NaN fails the comparison, too.
         let all_finite = processed.iter().fold(true, |all, &logit| all & (logit < f32::INFINITY));
         match all_finite {
             true => Ok(highest(processed)),
@@ -88,7 +86,7 @@ impl Chain {
         self.process_observed(step, logits, &mut |_, _| {});
     }
 
-    /// As [`Self::process`], showing the logits to `observe` after each processor, with its name.
+    /// As [`Self::process`], and calls `observe` after each processor with its name and the logits.
     pub fn process_observed(&self, step: &Step, logits: &mut [f32], observe: &mut dyn FnMut(&'static str, &[f32])) {
         for processor in &self.0 {
             processor.process(step, logits);

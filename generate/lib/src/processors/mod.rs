@@ -2,11 +2,11 @@
 //! fixed order.
 //!
 //! Each one edits the float32 logits of the last position on the host; a removed token's logit is
-//! minus infinity. The meaning of each knob is that of Hugging Face transformers' processor of the
-//! same name, ties and boundary cases included (presence and frequency penalties, which
-//! transformers lacks, are OpenAI's). The order is transformers' too: what judges by the ids so far
-//! comes first, then a constraint's mask, and when sampling what reshapes the distribution.
-//! [`crate::semantics`] puts the same knobs into the order of other programs, with their rules.
+//! minus infinity. Each knob behaves like Hugging Face transformers' processor of the same name,
+//! ties and boundary cases included (presence and frequency penalties, which transformers lacks,
+//! are OpenAI's). The order is transformers' too: first the processors that depend on the ids so
+//! far, then a constraint's mask, then, when sampling, those that reshape the distribution.
+//! [`crate::semantics`] applies the same knobs in the order and by the rules of other programs.
 
 mod bans;
 mod chain;
@@ -25,22 +25,22 @@ pub use penalties::{History, frequency_penalty, presence_penalty, repetition_pen
 pub(crate) use rules::Rules;
 pub use sampling::*;
 
-/// What a processor may look at beside the logits: the tokens so far.
+/// The tokens so far, which a processor sees besides the logits.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
     /// The prompt's token ids.
     pub prompt: &'a [u32],
-    /// The token ids generated so far; its length is the step's number.
+    /// The token ids generated so far; their number is the step's number.
     pub generated: &'a [u32],
 }
 
 impl Step<'_> {
-    /// How many tokens there are so far.
+    /// Number of tokens so far.
     fn len(&self) -> usize {
         self.prompt.len() + self.generated.len()
     }
 
-    /// The last `count` tokens, in order; all where there are fewer.
+    /// The last `count` tokens, in order; all if there are fewer.
     fn last(&self, count: usize) -> impl Iterator<Item = u32> {
         self.prompt.iter().chain(self.generated).skip(self.len().saturating_sub(count)).copied()
     }
@@ -51,12 +51,12 @@ pub trait LogitsProcessor: Send + Sync {
     /// The knob's name, such as "top-k".
     fn name(&self) -> &'static str;
 
-    /// Edits the logits of one position, or its log-probabilities, `[vocab]`: finite or minus
-    /// infinity in, the same out. A ban may remove the last token there is; what truncates by
-    /// probability keeps at least one of those that it gets.
+    /// Edits the logits or log-probabilities of one position, `[vocab]`. Values are finite or minus
+    /// infinity, before and after. A ban may remove the last token left; a processor that truncates
+    /// by probability keeps at least one of the tokens it gets.
     fn process(&self, step: &Step, logits: &mut [f32]);
 
-    /// Whether it may remove the last token there is.
+    /// Whether it may remove the last token left.
     fn may_leave_none(&self) -> bool {
         true
     }
@@ -64,7 +64,7 @@ pub trait LogitsProcessor: Send + Sync {
 
 type Edit = dyn Fn(&Step, &mut [f32]) + Send + Sync;
 
-/// A knob's processor: the knob's name, and the function that edits the logits.
+/// A knob's processor: its name and the function that edits the logits.
 pub struct Processor {
     name: &'static str,
     is_ban: bool,
@@ -76,7 +76,7 @@ impl Processor {
         Self { name, is_ban: false, edit: Box::new(edit) }
     }
 
-    /// One that may remove all tokens.
+    /// A processor that may remove all tokens.
     fn ban(name: &'static str, edit: impl Fn(&Step, &mut [f32]) + Send + Sync + 'static) -> Self {
         Self { is_ban: true, ..Self::new(name, edit) }
     }
@@ -99,7 +99,7 @@ impl LogitsProcessor for Processor {
 #[cfg(test)]
 const START: Step = Step { prompt: &[], generated: &[] };
 
-/// What becomes of the logits.
+/// The processed logits.
 #[cfg(test)]
 fn processed(processor: &dyn LogitsProcessor, step: &Step, logits: &[f32]) -> Vec<f32> {
     let mut logits = logits.to_vec();
@@ -107,7 +107,7 @@ fn processed(processor: &dyn LogitsProcessor, step: &Step, logits: &[f32]) -> Ve
     logits
 }
 
-/// The ids that are left.
+/// The ids that are not removed.
 #[cfg(test)]
 fn kept_after(processor: &dyn LogitsProcessor, step: &Step, logits: &[f32]) -> Vec<usize> {
     let processed = processed(processor, step, logits);

@@ -1,20 +1,20 @@
-//! Penalties on what was said before.
+//! Penalties on repeated tokens.
 
 use super::{Processor, Step};
 
-/// Which of the tokens so far a penalty looks at.
+/// Which of the tokens so far a penalty considers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum History {
-    /// The prompt and what was generated.
+    /// The prompt and the generated tokens.
     All,
-    /// What was generated.
+    /// The generated tokens.
     Generated,
-    /// The last so many, of the prompt too.
+    /// The last n tokens, prompt included.
     Last(usize),
 }
 
 impl History {
-    /// Each distinct token of the history and how often it occurs there.
+    /// Each distinct token of the history, with its count.
     fn counts(self, step: &Step) -> Vec<(u32, usize)> {
         let count = match self {
             Self::All => step.len(),
@@ -26,7 +26,7 @@ impl History {
         ids.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()
     }
 
-    /// The processor that changes the logit of each of them, given how often it occurs.
+    /// A processor that changes the logit of each token of the history, given its count.
     fn processor(self, name: &'static str, change: impl Fn(&mut f32, usize) + Send + Sync + 'static) -> Processor {
         Processor::new(name, move |step, logits| {
             for (id, count) in self.counts(step) {
@@ -38,29 +38,29 @@ impl History {
     }
 }
 
-/// Divides the positive logits of tokens seen before and multiplies the negative ones, once for
-/// each distinct token ([Keskar et al. 2019, section 4.1](https://arxiv.org/abs/1909.05858);
-/// transformers `RepetitionPenaltyLogitsProcessor`, which looks at all tokens). The divisor is
-/// above 0; above 1 it discourages.
+/// Divides the positive logits of tokens in the history by the penalty and multiplies the negative
+/// ones, once for each distinct token ([Keskar et al. 2019, section
+/// 4.1](https://arxiv.org/abs/1909.05858); transformers `RepetitionPenaltyLogitsProcessor`, which
+/// considers all tokens). The penalty is above 0; above 1 it discourages repetition.
 ///
-/// The paper divides always, which makes a token with a negative logit more probable for having
-/// been said.
+/// The paper always divides, which makes a repeated token with a negative logit more probable.
 pub fn repetition_penalty(penalty: f32, history: History) -> Processor {
     history.processor("repetition-penalty", move |logit, _| {
         *logit = if *logit < 0.0 { *logit * penalty } else { *logit / penalty };
     })
 }
 
-/// Subtracts the penalty once from the logit of each token seen before; above 0 discourages
-/// ([OpenAI's API](https://platform.openai.com/docs/api-reference/completions/create), which looks
-/// at the generated ones).
+/// Subtracts the penalty once from the logit of each token in the history; above 0 it discourages
+/// repetition ([OpenAI's API](https://platform.openai.com/docs/api-reference/completions/create),
+/// which considers the generated tokens).
 pub fn presence_penalty(penalty: f32, history: History) -> Processor {
     history.processor("presence-penalty", move |logit, _| *logit -= penalty)
 }
 
-/// Subtracts the penalty from the logit of each token seen before, times how often it was; above 0
-/// discourages ([OpenAI's API](https://platform.openai.com/docs/api-reference/completions/create),
-/// which counts the generated ones).
+/// Subtracts the penalty times its count from the logit of each token in the history; above 0 it
+/// discourages repetition ([OpenAI's
+/// API](https://platform.openai.com/docs/api-reference/completions/create), which counts the
+/// generated tokens).
 pub fn frequency_penalty(penalty: f32, history: History) -> Processor {
     history.processor("frequency-penalty", move |logit, count| *logit -= penalty * count as f32)
 }

@@ -1,22 +1,22 @@
-//! What a stack does with the knobs: a table of the points on which the stacks differ.
+//! How the stacks differ in applying the knobs, as a table of rules.
 
 use super::History;
 use crate::config::Semantics;
 
-/// How one stack understands the knobs.
+/// One stack's rules for the knobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
-    /// Whose order the sampling knobs have.
+    /// The stack whose order of sampling knobs applies.
     pub(crate) order: Semantics,
-    /// What the repetition penalty looks at.
+    /// The tokens that the repetition penalty applies to.
     pub(crate) repetition_history: History,
-    /// What the presence and frequency penalties count.
+    /// The tokens that the presence and frequency penalties count.
     pub(crate) count_history: History,
-    /// Whether top-k keeps what ties with the k-th.
+    /// Whether top-k keeps tokens that tie with the k-th.
     pub(crate) ties_survive_top_k: bool,
-    /// Whether typical-p keeps what ties with the last it keeps.
+    /// Whether typical-p keeps tokens that tie with the last one kept.
     pub(crate) ties_survive_typical_p: bool,
-    /// Whether top-p sums from the most probable token down.
+    /// Whether top-p sums downwards from the most probable token.
     pub(crate) top_p_from_the_top: bool,
 }
 
@@ -24,7 +24,7 @@ impl Rules {
     /// The rules of a stack: transformers' `GenerationMixin._get_logits_processor`, llama.cpp's
     /// `common_params_sampling` and `llama-sampling.cpp`, mlx-lm's `sample_utils.py`.
     ///
-    /// Two differences in those sources make none in the result and have no entry: llama.cpp
+    /// Two differences between those sources do not change the result and have no entry: llama.cpp
     /// multiplies a score of exactly 0 by the repetition penalty where transformers divides it, and
     /// MLX works on log-probabilities.
     pub(crate) fn of(semantics: Semantics) -> Self {

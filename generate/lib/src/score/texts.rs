@@ -1,5 +1,4 @@
-//! Whole texts, which may be longer than the context: windows, and what their log-probabilities
-//! come to.
+//! Scoring whole texts, which may be longer than the context, in windows; and the totals.
 
 use std::iter::Sum;
 use std::ops::{Add, ControlFlow};
@@ -10,24 +9,23 @@ use ember_model::Gpt;
 use super::{Stretch, score_stretches};
 use crate::error::{Error, Result};
 
-/// The log-probability of every token of each text but its first, which follows nothing; `None` of
-/// the texts of which something is left once `on_batch` breaks off, which is told after every pass
-/// through the model how many tokens were scored in it.
+/// The log-probability of every token of each text except its first, which has no context.
+/// `on_batch` is called after every pass through the model with the number of tokens scored in it;
+/// if it breaks, the texts that are not complete are `None`.
 ///
-/// A text longer than the context is read in windows of `context_length` tokens, each `stride`
-/// after the one before, and a token counts in the first window that holds it: the smaller the
-/// stride, the more context tokens have and the longer it takes. The windows of all texts share
-/// their batches.
+/// A text longer than the context is read in windows of `context_length` tokens that start `stride`
+/// tokens apart. A token is scored in the first window that holds it. A smaller stride gives tokens
+/// more context and takes longer. The windows of all texts share batches.
 ///
 /// The windows are those of [transformers'
-/// recipe](https://huggingface.co/docs/transformers/perplexity), token for token. Two things differ
-/// on purpose. Every token counts alike in [`Tally::loss`], where the recipe gives the mean of a
-/// window that scores n tokens the weight n - 1 (right for the first window alone, in later ones
-/// the n-th has a token before it). And with a stride as long as the context ours looks back one
-/// token, to count a window's first token too.
+/// recipe](https://huggingface.co/docs/transformers/perplexity), token for token, with two
+/// deliberate differences. [`Tally::loss`] weights all tokens equally. The recipe weights the mean
+/// of a window that scores n tokens by n - 1, which is right only for the first window; in later
+/// ones all n tokens have one before them. And with a stride equal to the context, windows here
+/// look back one token, so that their first token is scored too.
 ///
 /// # Errors
-/// When a text has fewer than 2 tokens, one is outside the vocabulary, the stride is not in
+/// If a text has fewer than 2 tokens, one is outside the vocabulary, the stride is not in
 /// `1..=context_length`, or the model's logits are not finite.
 pub fn score_texts(
     model: &Gpt,
@@ -49,22 +47,22 @@ pub fn score_texts(
     Ok(windows.iter().map(whole).collect())
 }
 
-/// Refuses a text in which there is nothing to score.
+/// Rejects a text with nothing to score.
 ///
 /// # Errors
-/// When it has fewer than 2 tokens.
+/// If it has fewer than 2 tokens.
 pub fn check_length(ids: &[u32]) -> Result<()> {
     if ids.len() < 2 { Err(Error::NothingToScore { tokens: ids.len() }) } else { Ok(()) }
 }
 
-/// Bytes that tokens stand for, where their tokenizer knows.
+/// Bytes that the tokens stand for, if their tokenizer is exact.
 pub fn bytes_of(ids: &[u32], tokenizer: &Tokenizer) -> Option<usize> {
     let bytes = |&id: &u32| Some(tokenizer.token_bytes(id)?.len());
     ids.iter().map(bytes).sum::<Option<usize>>().filter(|_| tokenizer.is_exact())
 }
 
-/// Bytes of `text` whose tokens, the whole text's `ids`, are scored: all but those of the first,
-/// which follows nothing. What the tokenizer puts around a text stands for none of its bytes.
+/// Bytes of `text` whose tokens are scored: all but those of the first of its `ids`, which has no
+/// context. Tokens that the tokenizer adds around a text stand for none of its bytes.
 pub fn scored_bytes(text: &str, ids: &[u32], tokenizer: &Tokenizer, special: SpecialTokens) -> Option<usize> {
     match tokenizer.before(text, special) {
         [] => bytes_of(ids.get(1..ids.len() - tokenizer.behind().len()).unwrap_or_default(), tokenizer),
@@ -72,19 +70,19 @@ pub fn scored_bytes(text: &str, ids: &[u32], tokenizer: &Tokenizer, special: Spe
     }
 }
 
-/// What scored tokens come to, of one text or of many: tallies add up, every token counting alike.
+/// The total of scored tokens, of one text or of many. Tallies add up, with equal weight per token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tally {
     /// How many tokens were scored.
     pub tokens: usize,
-    /// Their negative log-probabilities, added, in nats.
+    /// The sum of their negative log-probabilities, in nats.
     pub nats: f64,
-    /// How many bytes of text they stand for, where that is known.
+    /// How many bytes of text they stand for, if known.
     pub bytes: Option<usize>,
 }
 
 impl Tally {
-    /// Of some log-probabilities in nats, whose tokens stand for `bytes`.
+    /// The tally of some log-probabilities in nats, whose tokens stand for `bytes`.
     pub fn new(logprobs: &[f32], bytes: Option<usize>) -> Self {
         let nats = -logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>();
         Self { tokens: logprobs.len(), nats, bytes }
@@ -95,13 +93,13 @@ impl Tally {
         self.nats / self.tokens as f64
     }
 
-    /// The exponential of the loss: among how many equally probable tokens the model might as well
-    /// have chosen.
+    /// The exponential of the loss: the model is as uncertain as among this many equally probable
+    /// tokens.
     pub fn perplexity(&self) -> f64 {
         self.loss().exp()
     }
 
-    /// Bits per byte of text, which unlike the loss compares models with different tokenizers.
+    /// Bits per byte of text. Unlike the loss it is comparable between different tokenizers.
     pub fn bits_per_byte(&self) -> Option<f64> {
         let bytes = self.bytes.filter(|&bytes| bytes > 0)?;
         Some(self.nats / (std::f64::consts::LN_2 * bytes as f64))
@@ -123,7 +121,7 @@ impl Sum for Tally {
     }
 }
 
-/// Windows that score each token but the first once.
+/// Windows that together score each token except the first once.
 fn windows(ids: &[u32], context_length: usize, stride: usize) -> Vec<Stretch<'_>> {
     let mut windows = Vec::new();
     let mut next = 1;

@@ -1,4 +1,4 @@
-//! Where the stacks part: the distribution of one next token under each one's rules.
+//! Compares the stacks: the distribution of the next token under each one's rules.
 
 use serde::Serialize;
 
@@ -12,20 +12,20 @@ use crate::{named::Named, sampler::greedy};
 pub struct Difference {
     /// The other stack.
     pub semantics: Semantics,
-    /// The probability that moves: half the sum of the tokens' differences, 0 where all agree, 1
-    /// where nothing is shared.
+    /// Total variation distance: half the sum of the tokens' differences; 0 if the distributions
+    /// are equal, 1 if they are disjoint.
     pub total_variation: f64,
-    /// How many tokens are possible here.
+    /// Number of tokens possible under the semantics chosen ("here").
     pub possible_here: usize,
-    /// How many tokens are possible there.
+    /// Number of tokens possible in the other stack ("there").
     pub possible_there: usize,
-    /// Tokens possible here alone, the most probable first.
+    /// Tokens possible only here, most probable first.
     pub only_here: Vec<u32>,
-    /// Tokens possible there alone, the most probable first.
+    /// Tokens possible only there, most probable first.
     pub only_there: Vec<u32>,
-    /// The tokens whose probability differs, the widest difference first; at most [`MOST_TOKENS`].
+    /// The tokens whose probability differs, largest difference first; at most [`MOST_TOKENS`].
     pub tokens: Vec<TokenDifference>,
-    /// The rules that make the difference, the one that moves most first.
+    /// The rules that cause the difference, largest effect first.
     pub causes: Vec<Cause>,
 }
 
@@ -43,23 +43,23 @@ pub struct TokenDifference {
     pub there: f64,
 }
 
-/// A rule of the other stack that, put in the place of ours alone, changes the distribution.
+/// A rule of the other stack that by itself changes the distribution.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cause {
     /// The two rules, in words.
     pub rule: String,
-    /// The probability that this rule moves by itself.
+    /// The total variation distance that this rule causes by itself.
     pub total_variation: f64,
-    /// How many tokens are possible with this rule changed and all others kept.
+    /// Number of tokens possible with only this rule changed.
     pub possible: usize,
 }
 
-/// Differences in probability below this are rounding.
+/// Differences in probability below this are rounding errors.
 pub(super) const ROUNDING: f64 = 1e-6;
 
-/// Compares the distribution of the next token under `config`, its semantics included, with what
-/// the two other stacks make of the same knobs. `logits` are the model's, `[vocab]`; a constraint
-/// can have masked them before. Where the knobs leave no token, every probability is 0.
+/// Compares the distribution of the next token under `config`, its semantics included, with those
+/// of the two other stacks under the same knobs. `logits` are the model's, `[vocab]`, possibly
+/// masked by a constraint. If the knobs leave no token, every probability is 0.
 pub fn compare(logits: &[f32], step: &Step, config: &GenerationConfig) -> Vec<Difference> {
     let distribution = |rules: &Rules| {
         let mut logits = logits.to_vec();
@@ -112,7 +112,7 @@ fn difference(semantics: Semantics, here: &[f64], there: &[f64], causes: Vec<Cau
     }
 }
 
-/// The tokens that are possible inside alone, the most probable first.
+/// The tokens possible only `inside`, most probable first.
 fn only(inside: &[f64], outside: &[f64]) -> Vec<u32> {
     let possible_inside = |id: &u32| inside[*id as usize] > 0.0 && outside[*id as usize] == 0.0;
     let mut ids: Vec<u32> = (0..inside.len() as u32).filter(possible_inside).collect();
@@ -128,8 +128,8 @@ fn possible(probabilities: &[f64]) -> usize {
     probabilities.iter().filter(|&&p| p > 0.0).count()
 }
 
-/// Our rules with one of theirs in place of ours, for each that differs and that concerns a knob
-/// that is on; and the change in words.
+/// Our rules with a single rule replaced by theirs, for each rule that differs and concerns an
+/// active knob; each with the change in words.
 fn single_changes(ours: &Rules, theirs: &Rules, config: &GenerationConfig) -> Vec<(String, Rules)> {
     let samples = config.strategy.samples();
     let order = |rules: &Rules| {
@@ -139,50 +139,50 @@ fn single_changes(ours: &Rules, theirs: &Rules, config: &GenerationConfig) -> Ve
     let ties = |survive: bool| if survive { "stays" } else { "goes" };
     let end = |from_the_top: bool| if from_the_top { "the best token down" } else { "the worst token up" };
     let mut changes = Vec::new();
-    // A rule is told where it concerns a knob that is on and differs.
-    let mut tell = |concerns: bool, changed: Rules, rule: String| {
+    // Adds a change if it concerns an active knob and the rules differ.
+    let mut add = |concerns: bool, changed: Rules, rule: String| {
         if concerns && changed != *ours {
             changes.push((rule, changed));
         }
     };
     let both = [ours, theirs];
     let [here, there] = both.map(order);
-    tell(
+    add(
         samples && here != there,
         Rules { order: theirs.order, ..*ours },
         format!("the order is {here} here and {there} there"),
     );
 
     let [here, there] = both.map(|rules| words(rules.repetition_history));
-    tell(
+    add(
         config.repetition_penalty != 1.0,
         Rules { repetition_history: theirs.repetition_history, ..*ours },
         format!("repetition-penalty looks at {here} here and at {there} there"),
     );
 
     let [here, there] = both.map(|rules| words(rules.count_history));
-    tell(
+    add(
         config.presence_penalty != 0.0 || config.frequency_penalty != 0.0,
         Rules { count_history: theirs.count_history, ..*ours },
         format!("presence-penalty and frequency-penalty count {here} here and {there} there"),
     );
 
     let [here, there] = both.map(|rules| ties(rules.ties_survive_top_k));
-    tell(
+    add(
         samples && SamplingKnob::TopK.is_on(config),
         Rules { ties_survive_top_k: theirs.ties_survive_top_k, ..*ours },
         format!("what ties with the last token of top-k {here} here and {there} there"),
     );
 
     let [here, there] = both.map(|rules| ties(rules.ties_survive_typical_p));
-    tell(
+    add(
         samples && SamplingKnob::TypicalP.is_on(config),
         Rules { ties_survive_typical_p: theirs.ties_survive_typical_p, ..*ours },
         format!("what ties with the last token of typical-p {here} here and {there} there"),
     );
 
     let [here, there] = both.map(|rules| end(rules.top_p_from_the_top));
-    tell(
+    add(
         samples && SamplingKnob::TopP.is_on(config),
         Rules { top_p_from_the_top: theirs.top_p_from_the_top, ..*ours },
         format!("top-p sums from {here} here and from {there} there, which tells on ties and at the edge"),

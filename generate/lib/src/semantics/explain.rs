@@ -1,4 +1,4 @@
-//! Differences between the stacks, told in lines of text.
+//! Formats the differences between the stacks as lines of text.
 
 use ember_data::numbers::counted;
 
@@ -6,7 +6,7 @@ use super::{Difference, compare::ROUNDING};
 use crate::config::{GenerationConfig, Knobs, Semantics, defaults};
 use crate::{named::Named, processors::SamplingKnob};
 
-/// The differences in lines of text; `name` gives a token's text, as it should be shown.
+/// The differences as lines of text; `name` gives a token's text for display.
 pub fn explain(config: &GenerationConfig, differences: &[Difference], name: &dyn Fn(u32) -> String) -> Vec<String> {
     let mut lines = Vec::new();
     for difference in differences {
@@ -58,7 +58,7 @@ fn causes_and_tokens(difference: &Difference, name: &dyn Fn(u32) -> String) -> V
     lines
 }
 
-/// The knobs that are on and that the stack lacks.
+/// The active knobs that the stack lacks.
 fn lacking(semantics: Semantics, config: &GenerationConfig) -> Vec<&'static str> {
     use Semantics::{Hf, Llamacpp, Mlx};
     let several = config.logit_bias.iter().any(|(sequence, _)| sequence.len() > 1);

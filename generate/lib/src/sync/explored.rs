@@ -1,5 +1,5 @@
-//! Time in a model, which shuttle does not have: a wait may end at any moment, and whatever is
-//! measured took as long.
+//! Simulated time, which shuttle lacks: a timed wait may end at any moment, and every measured
+//! duration is the same.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use std::time::Duration;
 pub struct Instant(Duration);
 
 impl Instant {
-    /// Time stands still.
+    /// Always the same instant.
     pub fn now() -> Self {
         Self(Duration::ZERO)
     }
 
-    /// The same for all.
+    /// Always the same duration.
     pub fn elapsed(&self) -> Duration {
         Duration::from_millis(1)
     }
@@ -47,7 +47,7 @@ pub mod mpsc {
         (sender, Receiver(receiver))
     }
 
-    /// One whose waits may end before anything comes.
+    /// A receiver whose timed waits may end before a message arrives.
     pub struct Receiver<T>(mpsc::Receiver<T>);
 
     impl<T> Receiver<T> {
@@ -56,8 +56,8 @@ pub mod mpsc {
             self.0.recv()
         }
 
-        /// As std's: however long it is, others get as far meanwhile as the order says that is
-        /// explored.
+        /// As std's, but ignores the duration: the explored schedule decides how far other threads
+        /// get meanwhile.
         pub fn recv_timeout(&self, _: Duration) -> Result<T, RecvTimeoutError> {
             thread::yield_now();
             self.0.try_recv().map_err(|error| match error {

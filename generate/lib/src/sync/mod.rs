@@ -1,4 +1,4 @@
-//! By what threads agree: std's, and shuttle's where a model explores the orders in which they run.
+//! Synchronisation primitives: std's, or shuttle's when interleavings of threads are explored.
 
 #[cfg(feature = "interleavings")]
 mod explored;

@@ -1,4 +1,4 @@
-//! Top-p and typical-p: as few tokens as make up a probability.
+//! Top-p and typical-p: the fewest tokens that make up a probability mass.
 
 use std::cmp::Ordering;
 
@@ -6,13 +6,13 @@ use super::Processor;
 use super::survivors::{Slices, Survivors, Walk, entropy, order, walk};
 use crate::softmax::highest;
 
-/// Keeps the nucleus: the most probable tokens up to and with the one that brings their sum to p,
-/// in (0, 1] ([Holtzman et al. 2020, section 3.1](https://arxiv.org/abs/1904.09751); transformers
-/// `TopPLogitsWarper`). At least `keep` tokens stay.
+/// Keeps the nucleus: the most probable tokens up to and including the one that brings their sum to
+/// p, in (0, 1] ([Holtzman et al. 2020, section 3.1](https://arxiv.org/abs/1904.09751);
+/// transformers `TopPLogitsWarper`). At least `keep` tokens stay.
 ///
-/// Stated from the other end, as transformers computes it: in ascending order, tokens go while the
-/// probability that has gone, summed in float64 and rounded to float32, is at most 1 - p. Among
-/// equal logits the lower ids go first.
+/// Computed from the other end, as in transformers: in ascending order, tokens are removed while
+/// the removed probability, summed in float64 and rounded to float32, is at most 1 - p. Among equal
+/// logits the lower ids are removed first.
 pub fn top_p(p: f64, keep: usize) -> Processor {
     Processor::new("top-p", move |_, logits| {
         let Some(left) = Survivors::beyond(keep, logits) else { return };
@@ -29,11 +29,11 @@ pub fn top_p(p: f64, keep: usize) -> Processor {
     })
 }
 
-/// Keeps tokens in descending order until their sum, in float64, is at least p, of equal logits the
-/// lower ids first: llama.cpp's top-p. At least `keep` tokens stay.
+/// llama.cpp's top-p: keeps tokens in descending order until their sum, in float64, is at least p;
+/// among equal logits the lower ids first. At least `keep` tokens stay.
 ///
-/// The rule is [`top_p`]'s seen from the top; which of several equal logits stay, and what rounding
-/// does where the sum is p but for a millionth, differ.
+/// It is [`top_p`] computed from the top. The two differ in which of several equal logits stay, and
+/// in rounding if the sum is within a millionth of p.
 pub fn top_p_from_the_top(p: f64, keep: usize) -> Processor {
     Processor::new("top-p", move |_, logits| {
         let Some(left) = Survivors::beyond(keep, logits) else { return };
@@ -49,16 +49,16 @@ pub fn top_p_from_the_top(p: f64, keep: usize) -> Processor {
     })
 }
 
-/// Each survivor's distance from the best one, and slices for them.
+/// The distance of each survivor's logit from the highest, and slices for these distances.
 fn from_the_best(left: &Survivors) -> (Slices, impl Fn(usize) -> f32) {
     let highest = highest(&left.logits);
     let lowest = left.logits.iter().copied().fold(highest, f32::min);
     (Slices::up_to(highest - lowest), move |index: usize| highest - left.logits[index])
 }
 
-/// Keeps the tokens whose surprise, -log p, is nearest to the expected one, the entropy, until
-/// their probability, summed in float64 and rounded to float32, reaches the mass, in (0, 1]; and
-/// whatever is as far from it as the last of them ([Meister et al. 2023, section
+/// Keeps the tokens whose surprise, -log p, is nearest to the expected surprise, the entropy, until
+/// their probability, summed in float64 and rounded to float32, reaches the mass, in (0, 1]. Tokens
+/// that tie in distance with the last one stay, too ([Meister et al. 2023, section
 /// 4](https://arxiv.org/abs/2202.00666); transformers `TypicalLogitsWarper`). At least `keep`
 /// tokens stay.
 pub fn typical_p(mass: f64, keep: usize) -> Processor {
@@ -72,8 +72,8 @@ pub fn typical_p(mass: f64, keep: usize) -> Processor {
     })
 }
 
-/// Keeps the tokens nearest to the expected surprise until their probability exceeds the mass, of
-/// equally near ones the lower ids first: llama.cpp's typical-p. At least `keep` tokens stay.
+/// llama.cpp's typical-p: keeps the tokens nearest to the expected surprise until their probability
+/// exceeds the mass; ties go to the lower ids. At least `keep` tokens stay.
 pub fn typical_p_exactly(mass: f64, keep: usize) -> Processor {
     Processor::new("typical-p", move |_, logits| {
         let Some(left) = Survivors::beyond(keep, logits) else { return };
@@ -83,10 +83,10 @@ pub fn typical_p_exactly(mass: f64, keep: usize) -> Processor {
     })
 }
 
-/// The survivors as this knob sees them.
+/// The survivors' probabilities and distances from the expected surprise.
 struct Typical {
     probabilities: Vec<f32>,
-    /// How far each one's surprise is from the expected one, in nats.
+    /// Distance of each surprise from the expected one, in nats.
     distances: Vec<f32>,
 }
 

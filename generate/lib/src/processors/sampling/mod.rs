@@ -1,4 +1,4 @@
-//! What reshapes the distribution to sample from: its knobs, their order, and each one's processor.
+//! The knobs that reshape the distribution to sample from: their order and their processors.
 
 mod masses;
 mod survivors;
@@ -47,8 +47,8 @@ impl SamplingKnob {
         }
     }
 
-    /// The knobs that are on, in the order of a stack. One that the stack does not know works as in
-    /// ours: after those that it knows, but before its temperature where that comes last.
+    /// The active knobs in the order of a stack. Knobs that the stack lacks come after its own, but
+    /// before its temperature if that is last.
     pub(crate) fn order(semantics: Semantics, config: &GenerationConfig) -> Vec<Self> {
         let has = Self::of_stack(semantics);
         let (first, last) = has.split_at(has.len() - usize::from(has.ends_with(&[Self::Temperature])));
@@ -58,8 +58,8 @@ impl SamplingKnob {
 
     /// Its processor.
     pub(super) fn processor(self, config: &GenerationConfig, rules: &Rules) -> Processor {
-        // A beam that can only end cannot go on: transformers leaves it a token beside the end
-        // tokens.
+        // A beam left with only end tokens could not continue, so keep one more token, as
+        // transformers does.
         let keep = match config.strategy {
             Strategy::BeamSample => config.tokens_for_a_beam(),
             _ => 1,

@@ -1,12 +1,12 @@
-//! What the truncating processors share: the tokens still possible, and ways to find those at an
-//! edge without sorting all.
+//! Shared by the truncating processors: the tokens not yet removed, and ways to find a cut-off
+//! without sorting all of them.
 
 use std::cmp::Ordering;
 
 use crate::softmax::{highest, softmax, sum};
 
-/// The tokens that nothing has removed yet, by ascending id. After a top-k of 40, whatever follows
-/// looks at 40 tokens.
+/// The tokens that are not removed yet, by ascending id. After a top-k of 40, later processors work
+/// on 40 tokens only.
 pub(super) struct Survivors {
     ids: Vec<u32>,
     /// Their logits, all finite, `[survivors]`.
@@ -21,9 +21,9 @@ impl Survivors {
         for (chunk, start) in logits.chunks(CHUNK).zip((0..).step_by(CHUNK)) {
             let any_left = chunk.iter().fold(false, |any, &logit| any | (logit > f32::NEG_INFINITY));
             if !any_left {
-                continue; // where almost all are gone, this makes a pass cheap
+                continue; // makes the pass cheap if almost all tokens are removed
             }
-            // Written always, counted if left: no branch to mispredict where half are gone.
+            // Branch-free: always write, but advance `count` only for survivors.
             let (mut ids, mut left, mut count) = ([0; CHUNK], [0.0; CHUNK], 0);
             for (id, &logit) in (start..).zip(chunk) {
                 (ids[count], left[count]) = (id, logit);
@@ -35,7 +35,7 @@ impl Survivors {
         survivors
     }
 
-    /// The survivors, where there are more than the `keep` that are to stay in any case.
+    /// The survivors, if there are more than the `keep` that always stay.
     pub(super) fn beyond(keep: usize, logits: &[f32]) -> Option<Self> {
         Some(Self::of(logits)).filter(|left| left.ids.len() > keep)
     }
@@ -52,8 +52,7 @@ impl Survivors {
         self.logits.iter().map(|logit| (highest_logit - logit) + least_surprise).collect()
     }
 
-    /// As [`Self::remove`], but where fewer than `keep` would stay, the first of them by `compare`
-    /// do.
+    /// As [`Self::remove`], but also keeps the first `keep` by `compare` if fewer would stay.
     pub(super) fn remove_but(
         &self,
         keep: usize,
@@ -85,14 +84,14 @@ pub(super) fn entropy(probabilities: &[f32], surprises: &[f32]) -> f32 {
     sum(&terms) as f32
 }
 
-/// Orders numbers, 0 and -0 as equals.
+/// Total order of numbers in which 0 and -0 are equal.
 pub(super) fn order(a: f32, b: f32) -> Ordering {
     (a + 0.0).total_cmp(&(b + 0.0))
 }
 
-/// The k-th highest logit, k at least 1; minus infinity where fewer are finite.
+/// The k-th highest logit, k at least 1; minus infinity if fewer are finite.
 ///
-/// One pass: only what exceeds the k-th highest so far is collected, which soon is next to nothing.
+/// One pass: it collects only logits above the k-th highest so far, which soon are very few.
 pub(super) fn kth_highest(logits: &[f32], k: usize) -> f32 {
     let mut bound = f32::NEG_INFINITY;
     let mut best = Vec::with_capacity(2 * k.min(logits.len()));
@@ -111,8 +110,8 @@ pub(super) fn kth_highest(logits: &[f32], k: usize) -> f32 {
     *best.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
 }
 
-/// The first `count` of the indices 0 to `len`, by `compare`; of equal ones the lower come first.
-/// Meant for a small count.
+/// The first `count` of the indices 0 to `len` by `compare`; ties go to the lower index. Meant for
+/// a small count.
 fn first(count: usize, len: usize, compare: impl Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut first: Vec<usize> = Vec::new();
     for index in 0..len {
@@ -125,16 +124,16 @@ fn first(count: usize, len: usize, compare: impl Fn(usize, usize) -> Ordering) -
     first
 }
 
-/// How far a [`walk`] came.
+/// The result of a [`walk`].
 pub(super) struct Walk {
     /// Which tokens it passed, `[survivors]`.
     pub(super) passed: Vec<bool>,
-    /// The token whose mass did not fit any more.
+    /// The first token whose mass did not fit.
     pub(super) stopped_at: Option<usize>,
 }
 
 impl Walk {
-    /// Marks all that lies behind the token whose mass did not fit any more.
+    /// Marks all tokens after `stopped_at`.
     pub(super) fn rest(self) -> Vec<bool> {
         let mut rest: Vec<bool> = self.passed.iter().map(|&passed| !passed).collect();
         if let Some(crossing) = self.stopped_at {
@@ -146,7 +145,7 @@ impl Walk {
 
 const SLICES: u16 = 2048;
 
-/// Narrow slices of a distance that is at least 0; whatever is very far shares the last one.
+/// Divides distances, which are at least 0, into narrow slices; all far distances share the last.
 pub(super) struct Slices {
     per_nat: f32,
 }
@@ -169,12 +168,12 @@ impl Slices {
     }
 }
 
-/// Passes one token after another, in the order of `compare` and of equal ones the lower index
-/// first, while the mass passed, summed in float64 and with the token's own, `fits`.
+/// Passes tokens one after another, in the order of `compare` with ties by index, while their total
+/// mass, summed in float64 and including the token's own, `fits`.
 ///
-/// Sorting 50,257 numbers takes milliseconds, so only those near the end of the walk are sorted:
-/// `slice_of` deals the tokens into slices that agree with `compare`, whole slices are passed while
-/// they fit, and the one in which the mass stops fitting is walked token by token.
+/// Sorting 50,257 numbers takes milliseconds, so only those near the end of the walk are sorted.
+/// `slice_of` assigns the tokens to slices whose order agrees with `compare`. Whole slices are
+/// passed while they fit; the slice in which the mass stops fitting is walked token by token.
 pub(super) fn walk(
     masses: &[f32],
     slice_of: impl Fn(usize) -> u16,

@@ -1,11 +1,12 @@
-//! Temperature, and what holds all tokens against one bound: top-k, min-p, epsilon and eta cutoffs.
+//! Temperature, and the processors with one threshold for all tokens: top-k, min-p, epsilon and eta
+//! cutoffs.
 
 use super::Processor;
 use super::survivors::{Survivors, entropy, kth_highest, order};
 use crate::softmax::highest;
 
-/// Divides the logits by the temperature, which is above 0: below 1 sharpens the distribution,
-/// above 1 flattens it ([Ackley, Hinton and Sejnowski
+/// Divides the logits by the temperature, which is above 0. Below 1 it sharpens the distribution,
+/// above 1 it flattens it ([Ackley, Hinton and Sejnowski
 /// 1985](https://doi.org/10.1207/s15516709cog0901_7); transformers `TemperatureLogitsWarper`).
 pub fn temperature(temperature: f32) -> Processor {
     Processor::new("temperature", move |_, logits| {
@@ -15,7 +16,7 @@ pub fn temperature(temperature: f32) -> Processor {
     })
 }
 
-/// Keeps the k highest logits, k at least 1, and whatever ties with the k-th ([Fan, Lewis and
+/// Keeps the k highest logits, k at least 1, and those that tie with the k-th ([Fan, Lewis and
 /// Dauphin 2018, section 5.4](https://arxiv.org/abs/1805.04833); transformers `TopKLogitsWarper`).
 pub fn top_k(k: usize) -> Processor {
     Processor::new("top-k", move |_, logits| {
@@ -31,8 +32,8 @@ pub fn top_k(k: usize) -> Processor {
     })
 }
 
-/// Keeps exactly the k highest logits, k at least 1, of equal ones those with the lower ids:
-/// llama.cpp's and MLX's top-k, which leave open which of the equal ones stay.
+/// Keeps exactly the k highest logits, k at least 1, as llama.cpp's and MLX's top-k do. Ties go to
+/// the lower ids; those programs leave open which of them stay.
 pub fn top_k_exactly(k: usize) -> Processor {
     Processor::new("top-k", move |_, logits| {
         if k >= logits.len() {
@@ -51,12 +52,12 @@ pub fn top_k_exactly(k: usize) -> Processor {
     })
 }
 
-/// Removes tokens less probable than a share, in [0, 1], of the most probable one, but not the
-/// `keep` best ([Nguyen et al. 2024](https://arxiv.org/abs/2407.01082); transformers
+/// Removes tokens less probable than a share, in [0, 1], of the most probable token's probability,
+/// but not the `keep` best ([Nguyen et al. 2024](https://arxiv.org/abs/2407.01082); transformers
 /// `MinPLogitsWarper`).
 pub fn min_p(share: f64, keep: usize) -> Processor {
     Processor::new("min-p", move |_, logits| {
-        // Probabilities' ratios are logits' differences: no softmax is needed.
+        // A ratio of probabilities is a difference of logits: no softmax is needed.
         let furthest = -share.ln() as f32;
         let left = Survivors::of(logits);
         let best = highest(&left.logits);
@@ -65,9 +66,9 @@ pub fn min_p(share: f64, keep: usize) -> Processor {
     })
 }
 
-/// Removes tokens less probable than epsilon, in (0, 1), but not the `keep` best and what ties with
-/// the last of them ([Hewitt, Manning and Liang 2022, section 4](https://arxiv.org/abs/2210.15191);
-/// transformers `EpsilonLogitsWarper`).
+/// Removes tokens less probable than epsilon, in (0, 1), but not the `keep` best and those that tie
+/// with the last of them ([Hewitt, Manning and Liang 2022, section
+/// 4](https://arxiv.org/abs/2210.15191); transformers `EpsilonLogitsWarper`).
 pub fn epsilon_cutoff(epsilon: f64, keep: usize) -> Processor {
     Processor::new("epsilon-cutoff", move |_, logits| {
         let left = Survivors::of(logits);
@@ -77,9 +78,9 @@ pub fn epsilon_cutoff(epsilon: f64, keep: usize) -> Processor {
 }
 
 /// Removes tokens less probable than eta, the lower of epsilon and sqrt(epsilon) e^-H, where H is
-/// the entropy in nats: the flatter the distribution, the more may stay ([Hewitt, Manning and Liang
-/// 2022, section 4](https://arxiv.org/abs/2210.15191); transformers `EtaLogitsWarper`). The `keep`
-/// best stay, and what ties with the last of them.
+/// the entropy in nats: the flatter the distribution, the more tokens stay ([Hewitt, Manning and
+/// Liang 2022, section 4](https://arxiv.org/abs/2210.15191); transformers `EtaLogitsWarper`). The
+/// `keep` best and those that tie with the last of them always stay.
 pub fn eta_cutoff(epsilon: f64, keep: usize) -> Processor {
     Processor::new("eta-cutoff", move |_, logits| {
         let left = Survivors::of(logits);
@@ -90,8 +91,8 @@ pub fn eta_cutoff(epsilon: f64, keep: usize) -> Processor {
     })
 }
 
-/// Removes what is less probable than `least`, but not the `keep` best and what ties with the last
-/// of them.
+/// Removes tokens less probable than `least`, but not the `keep` best and those that tie with the
+/// last of them.
 fn cut_off(left: &Survivors, probabilities: &[f32], least: f32, keep: usize, logits: &mut [f32]) {
     let protected = kth_highest(&left.logits, keep.max(1));
     let goes = |(&p, &logit): (&f32, &f32)| p < least && logit < protected;
