@@ -86,20 +86,20 @@ impl<'a> Plan<'a> {
         self.ends.is_some_and(|ends| ends(generated))
     }
 
-    /// Why a sequence of a prompt ends with its last token, if it does. `asked` is the caller's
-    /// answer to that token; `seconds` is the time since generation began.
+    /// Why a sequence of a prompt ends with its last token, if it does. `answer` is the caller's
+    /// reply to that token; `seconds` is the time since generation began.
     pub(crate) fn reason_to_end(
         &self,
         prompt: usize,
         generated: &[u32],
-        asked: ControlFlow<FinishReason>,
+        answer: ControlFlow<FinishReason>,
         seconds: f64,
     ) -> Option<FinishReason> {
         let config = self.config;
         if generated.last().is_some_and(|last| config.end_tokens.contains(last)) {
             return Some(FinishReason::Eos);
         }
-        if let ControlFlow::Break(reason) = asked {
+        if let ControlFlow::Break(reason) = answer {
             return Some(reason);
         }
         if self.ends_text(generated) {

@@ -28,7 +28,7 @@ pub(super) struct Row<'a> {
 }
 
 /// The best next tokens of one row, and what is reported about it.
-pub(super) struct Followers {
+pub(super) struct NextTokens {
     pub(super) best: Vec<BeamCandidate>,
     /// The most probable tokens under the unmodified model, best first.
     pub(super) top: Vec<(u32, f32)>,
@@ -44,7 +44,7 @@ pub(super) struct Scorer<'a> {
     /// The processors after the diversity penalty.
     pub(super) chain: Chain,
     /// How many tokens to select for each row.
-    pub(super) followers: usize,
+    pub(super) count: usize,
     /// How many candidates of each row to trace.
     pub(super) traced: usize,
 }
@@ -54,7 +54,7 @@ impl Scorer<'_> {
     ///
     /// # Errors
     /// If logits are not finite.
-    pub(super) fn score(&self, rows: &[Row]) -> Result<Vec<Followers>> {
+    pub(super) fn score(&self, rows: &[Row]) -> Result<Vec<NextTokens>> {
         if rows.iter().map(|row| row.logits.len()).sum::<usize>() < LOGITS_FOR_THREADS {
             rows.iter().map(|row| self.score_row(row)).collect()
         } else {
@@ -62,7 +62,7 @@ impl Scorer<'_> {
         }
     }
 
-    fn score_row(&self, row: &Row) -> Result<Followers> {
+    fn score_row(&self, row: &Row) -> Result<NextTokens> {
         let log_sum_exp = finite_log_sum_exp(row.logits)?;
         let model_logprob = |logit: f32| logprob(logit, log_sum_exp);
         let mut logprobs: Vec<f32> = row.logits.iter().copied().map(model_logprob).collect();
@@ -73,8 +73,8 @@ impl Scorer<'_> {
             }
         })?;
         let best = match self.config.strategy {
-            Strategy::BeamSample => drawn(&logprobs, self.followers, &mut rng(self.config.seed, &row.place)),
-            _ => highest_few(&logprobs, self.followers),
+            Strategy::BeamSample => drawn(&logprobs, self.count, &mut rng(self.config.seed, &row.place)),
+            _ => highest_few(&logprobs, self.count),
         };
         let candidate = |(token, key): (u32, f32)| BeamCandidate {
             parent: row.place[2] as usize,
@@ -90,7 +90,7 @@ impl Scorer<'_> {
         let traced = recorder.map_or_else(Vec::new, |recorder| recorder.candidates(self.traced, &ids));
         let top = highest_few(row.logits, self.config.logprobs).into_iter();
         let top = top.map(|(id, logit)| (id, model_logprob(logit))).collect();
-        Ok(Followers { best, top, traced })
+        Ok(NextTokens { best, top, traced })
     }
 
     /// Applies the processors to a row's log-probabilities; `record` sees them after each one.

@@ -3,7 +3,7 @@
 //!
 //! The selection follows transformers, whose versions 4 and 5 differ: see [`Rules`].
 
-use super::candidates::Followers;
+use super::candidates::NextTokens;
 use super::tree::{NodeId, ROOT, Tree};
 use crate::completion::{ChosenToken, FinishReason};
 use crate::config::{EarlyStopping, GenerationConfig};
@@ -32,7 +32,7 @@ pub(super) struct Beam {
 }
 
 /// What is the same for all candidates of a step.
-pub(super) struct StepFacts<'a> {
+pub(super) struct StepInfo<'a> {
     pub(super) config: &'a GenerationConfig,
     pub(super) rules: Rules,
     /// Length of a text after this step, in tokens.
@@ -70,22 +70,22 @@ impl Group {
     /// beams, and decides whether to stop. Returns every candidate with its fate.
     pub(super) fn advance(
         &mut self,
-        followers: &[Followers],
+        next_tokens: &[NextTokens],
         tree: &mut Tree,
-        facts: &StepFacts,
+        info: &StepInfo,
     ) -> Vec<BeamCandidate> {
-        let mut ranked = self.rank(followers, facts.config);
+        let mut ranked = self.rank(next_tokens, info.config);
         let best_candidate = ranked.first().map_or(f64::NEG_INFINITY, |candidate| candidate.score);
-        let others = self.finish_ended(&mut ranked, followers, tree, facts);
-        self.select_beams(others, &mut ranked, followers, tree);
+        let others = self.finish_ended(&mut ranked, next_tokens, tree, info);
+        self.select_beams(others, &mut ranked, next_tokens, tree);
 
-        let best = match facts.rules {
+        let best = match info.rules {
             Rules::Transformers5 => self.beams.first().map_or(f64::NEG_INFINITY, |beam| beam.score),
             Rules::Transformers4 => best_candidate,
         };
-        self.stopped = self.reason_to_stop(best, facts);
-        if let (None, Some(reason)) = (self.stopped, facts.cut) {
-            self.cut(reason, facts);
+        self.stopped = self.reason_to_stop(best, info);
+        if let (None, Some(reason)) = (self.stopped, info.cut) {
+            self.cut(reason, info);
         }
         ranked
     }
@@ -95,19 +95,19 @@ impl Group {
     fn finish_ended(
         &mut self,
         ranked: &mut [BeamCandidate],
-        followers: &[Followers],
+        next_tokens: &[NextTokens],
         tree: &mut Tree,
-        facts: &StepFacts,
+        info: &StepInfo,
     ) -> Vec<usize> {
         let mut others = Vec::new();
         for (rank, candidate) in ranked.iter_mut().enumerate() {
-            match self.ends(candidate, facts) {
+            match self.ends(candidate, info) {
                 None => others.push(rank),
                 Some(_) if rank >= self.size => candidate.fate = Fate::Dropped,
                 Some(reason) => {
-                    let text = self.grow(candidate, followers, tree);
-                    let final_score = normalised(candidate.score, facts.len, facts.config.length_penalty);
-                    let kept = self.finish(Finished { text, score: final_score, reason, seconds: facts.seconds });
+                    let text = self.grow(candidate, next_tokens, tree);
+                    let final_score = normalised(candidate.score, info.len, info.config.length_penalty);
+                    let kept = self.finish(Finished { text, score: final_score, reason, seconds: info.seconds });
                     candidate.fate = Fate::Finished { final_score, reason, kept };
                 }
             }
@@ -120,7 +120,7 @@ impl Group {
         &mut self,
         mut ranks: Vec<usize>,
         ranked: &mut [BeamCandidate],
-        followers: &[Followers],
+        next_tokens: &[NextTokens],
         tree: &mut Tree,
     ) {
         // Beam sampling ranks candidates by their draws, but its beams are ordered by score.
@@ -130,25 +130,25 @@ impl Group {
         for (beam, &rank) in ranks.iter().enumerate() {
             let candidate = &mut ranked[rank];
             candidate.fate = Fate::GoesOn { beam };
-            let text = self.grow(candidate, followers, tree);
+            let text = self.grow(candidate, next_tokens, tree);
             beams.push(Beam { row: self.beams[candidate.parent].row, text, score: candidate.score });
         }
         self.beams = beams;
     }
 
     /// Ends the running beams: each finishes as it is.
-    pub(super) fn cut(&mut self, reason: FinishReason, facts: &StepFacts) {
+    pub(super) fn cut(&mut self, reason: FinishReason, info: &StepInfo) {
         for Beam { text, score, .. } in self.beams.clone() {
-            let score = normalised(score, facts.len, facts.config.length_penalty);
-            self.finish(Finished { text, score, reason, seconds: facts.seconds });
+            let score = normalised(score, info.len, info.config.length_penalty);
+            self.finish(Finished { text, score, reason, seconds: info.seconds });
         }
         self.stopped = Some(Stopped::Cut { reason });
     }
 
     /// The best candidates of all beams: enough that `size` can continue even if every end token
     /// ranks first.
-    fn rank(&self, followers: &[Followers], config: &GenerationConfig) -> Vec<BeamCandidate> {
-        let mut ranked: Vec<BeamCandidate> = followers.iter().flat_map(|followers| &followers.best).cloned().collect();
+    fn rank(&self, next_tokens: &[NextTokens], config: &GenerationConfig) -> Vec<BeamCandidate> {
+        let mut ranked: Vec<BeamCandidate> = next_tokens.iter().flat_map(|row| &row.best).cloned().collect();
         // A stable sort: ties go to the better beam, then to the lower id.
         ranked.sort_by(|a, b| b.rank_key.total_cmp(&a.rank_key));
         ranked.truncate(candidate_count(self.size, config));
@@ -156,29 +156,29 @@ impl Group {
     }
 
     /// Why a candidate ends its text, if it does.
-    fn ends(&self, candidate: &BeamCandidate, facts: &StepFacts) -> Option<FinishReason> {
-        if facts.config.end_tokens.contains(&candidate.token) {
+    fn ends(&self, candidate: &BeamCandidate, info: &StepInfo) -> Option<FinishReason> {
+        if info.config.end_tokens.contains(&candidate.token) {
             Some(FinishReason::Eos)
-        } else if (facts.stops)(self.beams[candidate.parent].row, candidate.token) {
+        } else if (info.stops)(self.beams[candidate.parent].row, candidate.token) {
             Some(FinishReason::Stop)
         } else {
-            facts.cut.filter(|_| facts.rules == Rules::Transformers5)
+            info.cut.filter(|_| info.rules == Rules::Transformers5)
         }
     }
 
     /// Adds a candidate's text to the tree.
-    fn grow(&self, candidate: &BeamCandidate, followers: &[Followers], tree: &mut Tree) -> NodeId {
-        let top = followers[candidate.parent].top.clone();
+    fn grow(&self, candidate: &BeamCandidate, next_tokens: &[NextTokens], tree: &mut Tree) -> NodeId {
+        let top = next_tokens[candidate.parent].top.clone();
         let token = ChosenToken { id: candidate.token, logprob: candidate.model_logprob, top };
         tree.grow(self.beams[candidate.parent].text, token)
     }
 
     /// Why the search stops by itself, if it does. `best` is the highest sum of log-probabilities.
-    fn reason_to_stop(&self, best: f64, facts: &StepFacts) -> Option<Stopped> {
-        let attainable = attainable(best, facts.len, facts.limit, facts.config);
+    fn reason_to_stop(&self, best: f64, info: &StepInfo) -> Option<Stopped> {
+        let attainable = attainable(best, info.len, info.limit, info.config);
         match self.worst() {
             _ if self.beams.is_empty() => Some(Stopped::NothingRuns),
-            Some(_) if facts.config.early_stopping == EarlyStopping::True => Some(Stopped::PoolFull),
+            Some(_) if info.config.early_stopping == EarlyStopping::True => Some(Stopped::PoolFull),
             Some(worst) if attainable <= worst => Some(Stopped::NoImprovement { attainable, worst }),
             _ => None,
         }

@@ -28,7 +28,7 @@ mod tree;
 use std::ops::ControlFlow;
 
 use self::candidates::{Row, Scorer};
-use self::group::{Finished, Group, Rules, StepFacts, candidate_count};
+use self::group::{Finished, Group, Rules, StepInfo, candidate_count};
 use self::tree::{NodeId, ROOT, Tree};
 use crate::completion::{Completion, FinishReason};
 use crate::config::{GenerationConfig, Overflow, Strategy};
@@ -72,7 +72,7 @@ impl<'a> Search<'a> {
             config,
             bias,
             chain,
-            followers: candidate_count(size, config),
+            count: candidate_count(size, config),
             traced: job.plan.traced_candidates,
         };
         let prompt = |number: usize| {
@@ -101,7 +101,7 @@ impl<'a> Search<'a> {
                 self.advance(group, now, &logits, sequences, watch)?;
             }
             for prompt in self.prompts.iter_mut().filter(|prompt| !prompt.done) {
-                prompt.conclude(now, self.job, watch)?;
+                prompt.end_step(now, self.job, watch)?;
             }
             let (parents, tokens) = self.next_rows();
             if parents.is_empty() {
@@ -126,27 +126,27 @@ impl<'a> Search<'a> {
     ) -> Result<()> {
         let taken: Vec<Vec<u32>> =
             self.prompts.iter().map(|prompt| prompt.taken(group, self.job.plan.config)).collect();
-        let followers = self.scorer.score(&self.rows(group, now, logits, sequences, &taken))?;
+        let next_tokens = self.scorer.score(&self.rows(group, now, logits, sequences, &taken))?;
 
-        let mut followers = followers.as_slice();
+        let mut next_tokens = next_tokens.as_slice();
         for prompt in &mut self.prompts {
             let (number, prompt_len) = (prompt.number, prompt.prompt_len);
             let stops = |row: usize, token: u32| match self.job.plan.ends {
                 Some(stops) => stops(&[&sequences.ids(row)[prompt_len..], &[token]].concat()),
                 None => false,
             };
-            let facts = prompt.facts(now, self.job, &stops);
+            let info = prompt.info(now, self.job, &stops);
             let Prompt { tree, groups, .. } = prompt;
             let running = &mut groups[group];
             if running.stopped.is_some() {
                 continue;
             }
-            let (ours, others) = followers.split_at(running.beams.len());
-            followers = others;
-            let candidates = running.advance(ours, tree, &facts);
+            let (ours, others) = next_tokens.split_at(running.beams.len());
+            next_tokens = others;
+            let candidates = running.advance(ours, tree, &info);
             if self.job.plan.traced_candidates > 0 {
                 let (pool, stopped) = (running.pool_entries(tree), running.stopped);
-                let beams = ours.iter().map(|followers| followers.traced.clone()).collect();
+                let beams = ours.iter().map(|row| row.traced.clone()).collect();
                 let step = BeamStep { prompt: number, step: now.step, group, beams, candidates, pool, stopped };
                 watch.traced(Traced::Beams(&step));
             }
@@ -224,14 +224,14 @@ struct Prompt {
 }
 
 impl Prompt {
-    fn facts<'a>(&self, now: Moment, job: &'a Job, stops: &'a dyn Fn(usize, u32) -> bool) -> StepFacts<'a> {
+    fn info<'a>(&self, now: Moment, job: &'a Job, stops: &'a dyn Fn(usize, u32) -> bool) -> StepInfo<'a> {
         let config = job.plan.config;
         let len = now.step + 1;
         let out_of_time = job.plan.is_out_of_time(self.number, now.seconds, len);
         let cut =
             if len >= self.limit { Some(FinishReason::Length) } else { out_of_time.then_some(FinishReason::Time) };
         let rules = if config.strategy == Strategy::DiverseBeam { Rules::Transformers4 } else { Rules::Transformers5 };
-        StepFacts { config, rules, len, limit: self.limit, cut, stops, seconds: now.seconds }
+        StepInfo { config, rules, len, limit: self.limit, cut, stops, seconds: now.seconds }
     }
 
     /// The tokens that earlier groups chose at this step. A group that is already done repeats the
@@ -248,7 +248,7 @@ impl Prompt {
     }
 
     /// Ends a step: drops the beams of stopped groups, and emits what has become final.
-    fn conclude(&mut self, now: Moment, job: &Job, watch: &mut dyn Watch) -> Result<()> {
+    fn end_step(&mut self, now: Moment, job: &Job, watch: &mut dyn Watch) -> Result<()> {
         for group in self.groups.iter_mut().filter(|group| group.stopped.is_some()) {
             group.beams.clear();
         }
@@ -258,9 +258,9 @@ impl Prompt {
             let common = running.chain(self.best().map(|finished| finished.text)).reduce(|a, b| self.tree.common(a, b));
             let answer = self.emit(common.unwrap_or(self.emitted), now, job, watch);
             let ControlFlow::Break(reason) = answer else { return Ok(()) };
-            let facts = self.facts(now, job, &|_, _| false);
+            let info = self.info(now, job, &|_, _| false);
             for group in &mut self.groups {
-                group.cut(reason, &facts);
+                group.cut(reason, &info);
                 group.beams.clear();
             }
         }

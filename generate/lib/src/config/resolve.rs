@@ -26,25 +26,25 @@ impl GenerationConfig {
     /// If the caller sets a knob out of range, a knob that the strategy would ignore, or knobs that
     /// contradict each other; [`KnobError::Impossible`] if the folder's file alone contradicts
     /// itself.
-    pub fn resolve(asked: &Knobs, folder: &FolderSettings) -> Result<(Self, Vec<Note>), KnobError> {
-        asked.check_ranges()?;
-        let semantics = asked.semantics.or(folder.knobs.semantics).unwrap_or_default();
+    pub fn resolve(caller: &Knobs, folder: &FolderSettings) -> Result<(Self, Vec<Note>), KnobError> {
+        caller.check_ranges()?;
+        let semantics = caller.semantics.or(folder.knobs.semantics).unwrap_or_default();
         let stack_defaults = defaults(semantics);
-        let strategy = choose_strategy(asked, &folder.knobs, &stack_defaults)?;
+        let strategy = choose_strategy(caller, &folder.knobs, &stack_defaults)?;
         // Other stacks' defaults apply only to greedy decoding and sampling.
         let stack = if UsedBy::OneByOne.contains(strategy) { without_zero(&stack_defaults) } else { Knobs::default() };
         let mut config = Self { strategy, ..Self::default() };
-        let mut applied: Vec<String> = folder_chose(asked, &folder.knobs, strategy).into_iter().collect();
+        let mut applied: Vec<String> = folder_chose(caller, &folder.knobs, strategy).into_iter().collect();
         let draws_by_folder = strategy == Strategy::Sample && !applied.is_empty();
         let (mut ignored, mut by_stack) = (Vec::new(), Vec::new());
-        let asked = without_zero(asked);
+        let caller = without_zero(caller);
         let (of_folder, of_stack) = ((Source::Folder, &folder.knobs), (Source::Stack, &stack));
         // A caller who asks for a stack wants what that program does, and it would not read the
         // folder's file: so the stack's defaults come first. If the file itself names the stack,
         // the file comes first.
-        let sources = match asked.semantics {
-            Some(_) => [(Source::Caller, &asked), of_stack, of_folder],
-            None => [(Source::Caller, &asked), of_folder, of_stack],
+        let sources = match caller.semantics {
+            Some(_) => [(Source::Caller, &caller), of_stack, of_folder],
+            None => [(Source::Caller, &caller), of_folder, of_stack],
         };
         for knob in KNOBS {
             let first = sources.iter().find_map(|(source, knobs)| Some((source, *knobs, knob.set_in(knobs)?)));
@@ -59,14 +59,14 @@ impl GenerationConfig {
             let words = format!("{} {}", knob.name, value.words());
             match (source, used) {
                 (Source::Caller, true) | (Source::Stack, false) => {}
-                (Source::Caller, false) => return Err(KnobError::Ignored { knob, strategy, named: asked.strategy }),
+                (Source::Caller, false) => return Err(KnobError::Ignored { knob, strategy, named: caller.strategy }),
                 (Source::Folder, true) => applied.push(words),
                 (Source::Folder, false) => ignored.push(words),
                 (Source::Stack, true) => by_stack.push(words),
             }
         }
-        config.draft_tokens = asked.draft_tokens.unwrap_or(0);
-        config.check_together(&asked, &folder.knobs)?;
+        config.draft_tokens = caller.draft_tokens.unwrap_or(0);
+        config.check_together(&caller, &folder.knobs)?;
 
         let notes = [
             (About::Folder { draws: draws_by_folder }, applied),
@@ -126,12 +126,12 @@ impl GenerationConfig {
     }
 
     /// Rejects knobs that contradict each other.
-    fn check_together(&self, asked: &Knobs, folder: &Knobs) -> Result<(), KnobError> {
-        let beams_are_set = asked.num_beams.or(folder.num_beams).is_some();
+    fn check_together(&self, caller: &Knobs, folder: &Knobs) -> Result<(), KnobError> {
+        let beams_are_set = caller.num_beams.or(folder.num_beams).is_some();
         let Some((contradiction, remedies)) = self.contradiction(beams_are_set) else { return Ok(()) };
-        let set = |name: &&str| KNOBS.iter().any(|knob| knob.name == *name && knob.set_in(asked).is_some());
+        let set = |name: &&str| KNOBS.iter().any(|knob| knob.name == *name && knob.set_in(caller).is_some());
         let by_caller = remedies.iter().any(|name| match *name {
-            "strategy" => asked.strategy.is_some(),
+            "strategy" => caller.strategy.is_some(),
             "draft_tokens" => true, // no file sets it
             _ => set(name),
         });
@@ -258,47 +258,47 @@ pub fn defaults(semantics: Semantics) -> Knobs {
 
 /// The strategy that the caller names, else the folder's if the caller sets no knob that implies
 /// one, else the one that the knobs imply together. A temperature of 0 turns off sampling.
-fn choose_strategy(asked: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strategy, KnobError> {
-    let zero = asked.temperature == Some(0.0);
+fn choose_strategy(caller: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strategy, KnobError> {
+    let zero = caller.temperature == Some(0.0);
     // Clients also send sampling knobs that are off; those ask for nothing.
-    if zero && let Some(knob) = without_zero(asked).sampling_and_on() {
+    if zero && let Some(knob) = without_zero(caller).sampling_and_on() {
         return Err(KnobError::Greedy { knob });
     }
-    let sampling = asked.sampling().filter(|_| !zero);
+    let sampling = caller.sampling().filter(|_| !zero);
     // MLX is greedy unless a temperature is set, whatever other knobs are.
     if let Some(knob) = sampling
         && stack.temperature == Some(0.0)
-        && asked.temperature.or(folder.temperature.filter(|_| asked.semantics.is_none())).is_none()
+        && caller.temperature.or(folder.temperature.filter(|_| caller.semantics.is_none())).is_none()
     {
         return Err(KnobError::GreedyStack { semantics: Semantics::Mlx, knob });
     }
-    let named = match asked.strategy {
-        None if implies_a_strategy(asked) => None,
+    let named = match caller.strategy {
+        None if implies_a_strategy(caller) => None,
         None => folder.strategy,
         Some(Strategy::Sample) if zero => Some(Strategy::Greedy),
         Some(Strategy::BeamSample) if zero => Some(Strategy::Beam),
         named => named,
     };
-    Ok(named.unwrap_or_else(|| implied_strategy(asked, folder, stack, sampling.is_some())))
+    Ok(named.unwrap_or_else(|| implied_strategy(caller, folder, stack, sampling.is_some())))
 }
 
-/// The strategy that the knobs imply together if none is named. `asks_to_draw` says whether the
+/// The strategy that the knobs imply together if none is named. `caller_samples` says whether the
 /// caller sets a sampling knob.
-fn implied_strategy(asked: &Knobs, folder: &Knobs, stack: &Knobs, asks_to_draw: bool) -> Strategy {
-    let num_beams = asked.num_beams.or(folder.num_beams).unwrap_or(1);
+fn implied_strategy(caller: &Knobs, folder: &Knobs, stack: &Knobs, caller_samples: bool) -> Strategy {
+    let num_beams = caller.num_beams.or(folder.num_beams).unwrap_or(1);
     let of_stack = stack.do_sample.filter(|_| num_beams == 1); // no other stack has beams
-    let unasked = match asked.semantics {
+    let default_do_sample = match caller.semantics {
         None => folder.do_sample.or(of_stack),
         Some(_) => of_stack.or(folder.do_sample),
     };
     // A caller who sets only `num_beams` asks for plain beam search, even if the folder samples.
-    let asks_for_beams = asked.num_beams.is_some_and(|beams| beams > 1);
-    let asks_for_greedy = asked.temperature == Some(0.0);
-    let do_sample = asks_to_draw || (!asks_for_greedy && !asks_for_beams && unasked == Some(true));
+    let asks_for_beams = caller.num_beams.is_some_and(|beams| beams > 1);
+    let asks_for_greedy = caller.temperature == Some(0.0);
+    let do_sample = caller_samples || (!asks_for_greedy && !asks_for_beams && default_do_sample == Some(true));
     // The folder's groups count only if the caller asks for neither sampling nor one beam, which
     // groups do not support.
-    let of_folder = folder.num_beam_groups.filter(|_| !asks_to_draw && num_beams > 1);
-    Strategy::of_hugging_face(do_sample, num_beams, asked.num_beam_groups.or(of_folder).unwrap_or(1))
+    let of_folder = folder.num_beam_groups.filter(|_| !caller_samples && num_beams > 1);
+    Strategy::of_hugging_face(do_sample, num_beams, caller.num_beam_groups.or(of_folder).unwrap_or(1))
 }
 
 /// The knobs without a temperature of 0, which only chooses the strategy.
@@ -306,16 +306,16 @@ fn without_zero(knobs: &Knobs) -> Knobs {
     Knobs { temperature: knobs.temperature.filter(|&t| t != 0.0), ..knobs.clone() }
 }
 
-fn implies_a_strategy(asked: &Knobs) -> bool {
-    asked.sampling().is_some() || asked.num_beams.is_some() || asked.num_beam_groups.is_some()
+fn implies_a_strategy(caller: &Knobs) -> bool {
+    caller.sampling().is_some() || caller.num_beams.is_some() || caller.num_beam_groups.is_some()
 }
 
 /// The folder's setting that decided the strategy, if one did.
-fn folder_chose(asked: &Knobs, folder: &Knobs, strategy: Strategy) -> Option<String> {
-    if asked.strategy.is_some() || asked.sampling().is_some() {
+fn folder_chose(caller: &Knobs, folder: &Knobs, strategy: Strategy) -> Option<String> {
+    if caller.strategy.is_some() || caller.sampling().is_some() {
         return None;
     }
-    if let Some(named) = folder.strategy.filter(|_| !implies_a_strategy(asked)) {
+    if let Some(named) = folder.strategy.filter(|_| !implies_a_strategy(caller)) {
         return Some(format!("strategy {}", named.name()));
     }
     (strategy.samples() && folder.do_sample == Some(true)).then(|| "do_sample true".to_owned())

@@ -194,12 +194,12 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
             next = tree.take_best(MOST_ROWS);
         }
 
-        let asked = on_progress(tree.nodes());
+        let answer = on_progress(tree.nodes());
         if next.is_empty() {
             return Ok(None);
         }
         let out_of_time = job.plan.is_out_of_time(job.first_prompt, job.seconds(), tree.nodes());
-        let cut_short = asked.break_value().or(out_of_time.then_some(FinishReason::Time));
+        let cut_short = answer.break_value().or(out_of_time.then_some(FinishReason::Time));
         let allowed = match cut_short {
             Some(_) => 0,
             None if opening && tree.found.is_empty() => tree.nodes_left().max(1),

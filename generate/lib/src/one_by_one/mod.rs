@@ -62,10 +62,10 @@ fn take(
         let row = &mut rows[number];
         row.tokens.push(token);
         let steps = row.tokens.len();
-        let asked = watch.certain(Certain { row: number, tokens: &row.tokens[steps - 1..], steps });
+        let answer = watch.certain(Certain { row: number, tokens: &row.tokens[steps - 1..], steps });
         sequences.extend(place, &[row.tokens[steps - 1].id]);
         let generated = &sequences.ids(place)[row.prompt_len..];
-        row.finished = job.plan.reason_to_end(row.prompt, generated, asked, seconds).map(|why| (why, seconds));
+        row.finished = job.plan.reason_to_end(row.prompt, generated, answer, seconds).map(|why| (why, seconds));
     }
 }
 

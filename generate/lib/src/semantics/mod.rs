@@ -1,9 +1,9 @@
-//! The same knobs elsewhere: other stacks apply them in another order, with other rules and
-//! defaults, so the same numbers give another distribution there. This module measures where they
-//! part for one token.
+//! The semantics of other stacks: they apply the same knobs in another order, with other rules and
+//! defaults, so the same values give another distribution. This module measures the differences for
+//! one token.
 //!
-//! [`Chain::new`](crate::processors::Chain::new) builds a stack's chain; what is compared here are
-//! those same chains.
+//! It compares the same chains that [`Chain::new`](crate::processors::Chain::new) builds for a
+//! stack.
 
 mod compare;
 mod explain;

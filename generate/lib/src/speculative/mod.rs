@@ -120,9 +120,9 @@ pub(crate) fn generate(
 
             tokens.push(token);
             let steps = tokens.len();
-            let asked = watch.certain(Certain { row, tokens: &tokens[steps - 1..], steps });
+            let answer = watch.certain(Certain { row, tokens: &tokens[steps - 1..], steps });
             let generated = &target.ids(0)[prompt_len..len + position + 1];
-            if let Some(reason) = plan.reason_to_end(first_prompt, generated, asked, request.job.seconds()) {
+            if let Some(reason) = plan.reason_to_end(first_prompt, generated, answer, request.job.seconds()) {
                 break 'text reason;
             }
             if proposal.is_some() && !accepted {

@@ -15,7 +15,7 @@ use crate::softmax::highest;
 /// logits the lower ids are removed first.
 pub fn top_p(p: f64, keep: usize) -> Processor {
     Processor::new("top-p", move |_, logits| {
-        let Some(left) = Survivors::beyond(keep, logits) else { return };
+        let Some(left) = Survivors::more_than(keep, logits) else { return };
         let limit = (1.0 - p) as f32;
         let (slices, distances) = from_the_best(&left);
         let walk = walk(
@@ -25,7 +25,7 @@ pub fn top_p(p: f64, keep: usize) -> Processor {
             |gone| gone as f32 <= limit,
         );
         let descending = |a: usize, b: usize| order(left.logits[b], left.logits[a]).then(b.cmp(&a));
-        left.remove_but(keep, walk.passed, descending, logits);
+        left.remove_keeping(keep, walk.passed, descending, logits);
     })
 }
 
@@ -36,7 +36,7 @@ pub fn top_p(p: f64, keep: usize) -> Processor {
 /// in rounding if the sum is within a millionth of p.
 pub fn top_p_from_the_top(p: f64, keep: usize) -> Processor {
     Processor::new("top-p", move |_, logits| {
-        let Some(left) = Survivors::beyond(keep, logits) else { return };
+        let Some(left) = Survivors::more_than(keep, logits) else { return };
         let (slices, distances) = from_the_best(&left);
         let descending = |a: usize, b: usize| order(left.logits[b], left.logits[a]);
         let walk = walk(
@@ -45,7 +45,7 @@ pub fn top_p_from_the_top(p: f64, keep: usize) -> Processor {
             descending,
             |kept| (kept as f32) < p as f32,
         );
-        left.remove_but(keep, walk.rest(), descending, logits);
+        left.remove_keeping(keep, walk.rest(), descending, logits);
     })
 }
 
@@ -63,12 +63,12 @@ fn from_the_best(left: &Survivors) -> (Slices, impl Fn(usize) -> f32) {
 /// tokens stay.
 pub fn typical_p(mass: f64, keep: usize) -> Processor {
     Processor::new("typical-p", move |_, logits| {
-        let Some(left) = Survivors::beyond(keep, logits) else { return };
+        let Some(left) = Survivors::more_than(keep, logits) else { return };
         let typical = Typical::of(&left);
         let Some(last) = typical.walk(|kept| (kept as f32) < mass as f32).stopped_at else { return };
         let furthest = typical.distances[last];
         let removed = typical.distances.iter().map(|&distance| distance > furthest).collect();
-        left.remove_but(keep, removed, |a, b| typical.nearer(a, b), logits);
+        left.remove_keeping(keep, removed, |a, b| typical.nearer(a, b), logits);
     })
 }
 
@@ -76,10 +76,10 @@ pub fn typical_p(mass: f64, keep: usize) -> Processor {
 /// exceeds the mass; ties go to the lower ids. At least `keep` tokens stay.
 pub fn typical_p_exactly(mass: f64, keep: usize) -> Processor {
     Processor::new("typical-p", move |_, logits| {
-        let Some(left) = Survivors::beyond(keep, logits) else { return };
+        let Some(left) = Survivors::more_than(keep, logits) else { return };
         let typical = Typical::of(&left);
         let walk = typical.walk(|kept| kept as f32 <= mass as f32);
-        left.remove_but(keep, walk.rest(), |a, b| typical.nearer(a, b), logits);
+        left.remove_keeping(keep, walk.rest(), |a, b| typical.nearer(a, b), logits);
     })
 }
 

@@ -36,7 +36,7 @@ impl Survivors {
     }
 
     /// The survivors, if there are more than the `keep` that always stay.
-    pub(super) fn beyond(keep: usize, logits: &[f32]) -> Option<Self> {
+    pub(super) fn more_than(keep: usize, logits: &[f32]) -> Option<Self> {
         Some(Self::of(logits)).filter(|left| left.ids.len() > keep)
     }
 
@@ -53,7 +53,7 @@ impl Survivors {
     }
 
     /// As [`Self::remove`], but also keeps the first `keep` by `compare` if fewer would stay.
-    pub(super) fn remove_but(
+    pub(super) fn remove_keeping(
         &self,
         keep: usize,
         mut removed: Vec<bool>,

@@ -62,7 +62,7 @@ pub fn min_p(share: f64, keep: usize) -> Processor {
         let left = Survivors::of(logits);
         let best = highest(&left.logits);
         let removed = left.logits.iter().map(|logit| best - logit > furthest).collect();
-        left.remove_but(keep, removed, |a, b| order(left.logits[b], left.logits[a]), logits);
+        left.remove_keeping(keep, removed, |a, b| order(left.logits[b], left.logits[a]), logits);
     })
 }
 
