@@ -22,23 +22,23 @@ const MOST_IN_ALL: usize = 5_000_000;
 pub(super) fn is_too_wide(grammar: &CGrammar) -> bool {
     let start = grammar.start();
     let mut left = MOST_IN_ALL;
-    if begun_by(grammar, start, MOST_AT_FIRST, &mut left).is_none() {
+    if starting_with(grammar, start, MOST_AT_FIRST, &mut left).is_none() {
         return true;
     }
-    let (mut met, mut open) = (HashSet::from([start]), vec![start]);
+    let (mut seen, mut open) = (HashSet::from([start]), vec![start]);
     // The symbols that start together with a checked symbol start no more than it does.
-    let mut settled = HashSet::new();
+    let mut checked = HashSet::new();
     while let Some(symbol) = open.pop() {
         for &rule in grammar.rules_of(symbol) {
             let parts = grammar.rule_rhs(rule).0;
             // A rule's first part starts where the rule starts, so it is already counted.
             for &part in parts.iter().skip(1) {
-                if !settled.contains(&part) {
-                    let Some(together) = begun_by(grammar, part, MOST_LATER, &mut left) else { return true };
-                    settled.extend(together);
+                if !checked.contains(&part) {
+                    let Some(together) = starting_with(grammar, part, MOST_LATER, &mut left) else { return true };
+                    checked.extend(together);
                 }
             }
-            open.extend(parts.iter().copied().filter(|&part| met.insert(part)));
+            open.extend(parts.iter().copied().filter(|&part| seen.insert(part)));
         }
     }
     false
@@ -46,8 +46,8 @@ pub(super) fn is_too_wide(grammar: &CGrammar) -> bool {
 
 /// The symbols that start where this one starts, itself included; `None` if that takes more than
 /// `most` steps, or more than are `left`.
-fn begun_by(grammar: &CGrammar, symbol: CSymIdx, most: usize, left: &mut usize) -> Option<HashSet<CSymIdx>> {
-    let (mut begun, mut open, mut steps) = (HashSet::from([symbol]), vec![symbol], 0);
+fn starting_with(grammar: &CGrammar, symbol: CSymIdx, most: usize, left: &mut usize) -> Option<HashSet<CSymIdx>> {
+    let (mut starting, mut open, mut steps) = (HashSet::from([symbol]), vec![symbol], 0);
     while let Some(symbol) = open.pop() {
         for &rule in grammar.rules_of(symbol) {
             let first = grammar.sym_idx_dot(rule);
@@ -61,7 +61,7 @@ fn begun_by(grammar: &CGrammar, symbol: CSymIdx, most: usize, left: &mut usize) 
                 if steps > most {
                     return None;
                 }
-                if begun.insert(part) {
+                if starting.insert(part) {
                     open.push(part);
                 }
                 if !grammar.sym_data(part).is_nullable {
@@ -70,7 +70,7 @@ fn begun_by(grammar: &CGrammar, symbol: CSymIdx, most: usize, left: &mut usize) 
             }
         }
     }
-    Some(begun)
+    Some(starting)
 }
 
 #[cfg(test)]

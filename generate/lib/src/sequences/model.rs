@@ -15,7 +15,7 @@ const MOST_TOKENS: usize = 8192;
 
 /// Decode steps in succession after which the step is recorded, if the device can: recording costs
 /// as much as a few steps.
-const STEADY: usize = 16;
+const RECORD_AFTER: usize = 16;
 
 /// Rows of token ids, the model that continues them, and its cache.
 pub struct ModelSequences<'a> {
@@ -27,7 +27,7 @@ pub struct ModelSequences<'a> {
     /// Whether to record and replay steps.
     replays: bool,
     /// Consecutive passes that gave every row one token.
-    steady: usize,
+    decode_streak: usize,
     recorded: Option<(Output, RecordedStep)>,
 }
 
@@ -65,7 +65,8 @@ impl<'a> ModelSequences<'a> {
         let device = model.device();
         let replays = !is_cpu(&device) && recorded::wanted().unwrap_or(true);
         let cache = KvCache::new(model.config(), prompts.len(), slots, &device);
-        Self { model, cache, rows, most_tokens: model.tokens_at_once(MOST_TOKENS), replays, steady: 0, recorded: None }
+        let most_tokens = model.tokens_at_once(MOST_TOKENS);
+        Self { model, cache, rows, most_tokens, replays, decode_streak: 0, recorded: None }
     }
 
     /// Whether decode steps are being replayed from a recording.
@@ -96,13 +97,13 @@ impl<'a> ModelSequences<'a> {
             .map(|(row, &count)| if count == 0 { self.rows[row].ids.len() } else { self.unread(row, count) })
             .collect();
         if self.is_recordable(counts, &unread, output) {
-            self.steady += 1;
+            self.decode_streak += 1;
         } else {
-            self.steady = 0;
+            self.decode_streak = 0;
             // The recording shares the cache, which then could not be written in place.
             self.recorded = None;
         }
-        if self.steady > STEADY {
+        if self.decode_streak > RECORD_AFTER {
             return match self.recorded_step(output) {
                 Some(values) => from_tensor(values),
                 None => self.read(counts, output),
