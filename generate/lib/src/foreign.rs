@@ -111,8 +111,8 @@ fn attribute_error(path: &Path, cache: &Path, error: FormatError) -> FormatError
     }
 }
 
-/// Whether a folder is complete. `generation_config.json` is checked only for presence: it is in no
-/// list of checksums, because users may edit it.
+/// Whether a folder is complete. `generation_config.json` is only checked not to be empty: it is in
+/// no list of checksums, because users may edit it.
 fn is_whole(folder: &Path) -> bool {
     let draws = folder.join("generation_config.json").metadata().is_ok_and(|file| file.len() > 0);
     draws && seems_intact(folder) && StoredWeights::of(folder).is_ok()

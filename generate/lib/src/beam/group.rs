@@ -123,7 +123,7 @@ impl Group {
         next_tokens: &[NextTokens],
         tree: &mut Tree,
     ) {
-        // Beam sampling ranks candidates by their draws, but its beams are ordered by score.
+        // Beam sampling ranks candidates by their draws; the best by score become the beams.
         ranks.sort_by(|&a, &b| ranked[b].score.total_cmp(&ranked[a].score));
         ranks.truncate(self.size);
         let mut beams = Vec::with_capacity(ranks.len());

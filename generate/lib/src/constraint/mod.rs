@@ -120,9 +120,9 @@ impl Constraint {
         self.state(generated).accepting
     }
 
-    /// Whether `text` is valid, however it is split into tokens: for a text that was cut. It never
-    /// matches a grammar that requires special tokens, which have no text. In a grammar that counts
-    /// tokens (`max_tokens`) each byte counts as one.
+    /// Whether `text` is valid, however it is split into tokens: for a text that was cut. Texts of
+    /// a grammar that names special tokens are not, since those have no text. In a grammar that
+    /// counts tokens (`max_tokens`) each byte counts as one.
     pub fn accepts(&self, text: &str) -> bool {
         let Some(mut matcher) = self.of_bytes.get_or_init(|| self.grammar.matcher_of_bytes().ok()).clone() else {
             return false;

@@ -9,7 +9,7 @@ pub struct Progress {
     pub total: usize,
     /// Tokens that the cache already held.
     pub cached: usize,
-    /// Tokens that are in the cache by now, those in `cached` included.
+    /// Tokens that the model has read or need not read, those in `cached` included.
     pub read: usize,
 }
 
