@@ -68,13 +68,8 @@ impl<'a> Search<'a> {
         let groups = if config.strategy == Strategy::DiverseBeam { config.num_beam_groups.max(1) } else { 1 };
         let size = config.num_beams / groups;
         let (bias, chain) = job.chain.split_behind("logit-bias");
-        let scorer = Scorer {
-            config,
-            bias,
-            chain,
-            count: candidate_count(size, config),
-            traced: job.plan.traced_candidates,
-        };
+        let scorer =
+            Scorer { config, bias, chain, count: candidate_count(size, config), traced: job.plan.traced_candidates };
         let prompt = |number: usize| {
             let prompt_len = sequences.ids(number).len();
             let limit = if config.overflow == Overflow::Stop { sequences.room(number) } else { usize::MAX };
