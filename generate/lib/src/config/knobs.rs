@@ -197,7 +197,7 @@ macro_rules! knobs {
         /// Every knob that a caller and a file can set, in the order of reports.
         pub const KNOBS: &[Knob] = &[$(row::$listed),+];
 
-        /// The same in the order of `--help`.
+        /// The same in the order of the help text.
         pub const KNOBS_IN_HELP: &[Knob] = &[$($(row::$field),+),+];
     };
     (@kept $type:ty) => { $type };
