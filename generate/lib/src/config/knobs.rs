@@ -69,7 +69,7 @@ pub struct Knob {
 pub struct Typed {
     /// Its heading in `--help`.
     pub heading: &'static str,
-    /// The placeholder for its value in `--help`, such as "K".
+    /// The placeholder for its value in help text, such as "K".
     pub placeholder: &'static str,
     /// The form of its value.
     pub form: Form,
@@ -102,8 +102,8 @@ impl Knob {
     }
 }
 
-/// Declares every knob once. The doc comment is its meaning, for the field and for `--help`; text
-/// after it appears only in `--help` (`help`) or only at the field (`field`). Then follow the
+/// Declares every knob once. The doc comment is its meaning, for the field and the help text; text
+/// after it appears only in the help text (`help`) or only at the field (`field`). Then follow the
 /// field, its type and its value when off; its key in a file and its label; the strategies that use
 /// it; its range; and the placeholder for its value, if its command-line form is a common one.
 ///
@@ -112,7 +112,7 @@ impl Knob {
 /// Option<usize>` of [`Knobs`]; and a row of [`KNOBS`], which is used to read and check a file's
 /// key `top_k` and a program's flag `top-k`.
 ///
-/// The fields of [`GenerationConfig`] and [`Knobs`] and the lines of `--help` are in the order of
+/// The fields of [`GenerationConfig`] and [`Knobs`] and the lines of the help text are in the order of
 /// declaration; [`KNOBS`] is in the order of `listed`. Square brackets hold configuration fields
 /// that are not set as knobs in a file.
 macro_rules! knobs {
