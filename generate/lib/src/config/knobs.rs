@@ -67,7 +67,7 @@ pub struct Knob {
 /// The command-line form of a knob.
 #[derive(Clone, Copy, Debug)]
 pub struct Typed {
-    /// Its heading in `--help`.
+    /// Its heading in the help text.
     pub heading: &'static str,
     /// The placeholder for its value in help text, such as "K".
     pub placeholder: &'static str,
