@@ -53,7 +53,7 @@ pub struct Knob {
     pub used_by: UsedBy,
     /// Its range.
     pub range: Range,
-    /// What it does, in a sentence for `--help`.
+    /// What it does, in a sentence for the help text.
     pub meaning: &'static str,
     /// Its command-line form, if it is one of the common ones: a number, a word, or texts.
     pub typed: Option<Typed>,
