@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 const STRETCH_BYTES: f64 = 64.0;
 
 /// Approximate maximum number of stretches looked up.
-const MOST_STRETCHES: usize = 1 << 18;
+const MAX_STRETCHES: usize = 1 << 18;
 
 /// Tokens read at once: few enough to stay in the processor's cache.
 const BLOCK: usize = 1 << 16;
@@ -51,7 +51,7 @@ pub fn leakage(
     bytes_per_token: f64,
 ) -> Result<Leakage, Error> {
     let tokens = (STRETCH_BYTES / bytes_per_token).round().clamp(4.0, STRETCH_BYTES) as usize;
-    let sampler = StretchSampler { tokens, one_in: val.len().div_ceil(MOST_STRETCHES).next_power_of_two() as u64 };
+    let sampler = StretchSampler { tokens, one_in: val.len().div_ceil(MAX_STRETCHES).next_power_of_two() as u64 };
     let wanted = WantedStretches::find(&sampler, val, end_of_text)?;
     let blocks: Vec<usize> = (0..train.len()).step_by(BLOCK).collect();
     blocks.into_par_iter().try_for_each_init(Buffers::default, |buffers, start| {

@@ -10,7 +10,7 @@ use crate::random::mix;
 use crate::tokens::{Error, TokenFile};
 
 /// The longest n-gram that is counted, including the predicted token.
-pub const MOST_ORDER: usize = 6;
+pub const MAX_ORDER: usize = 6;
 
 /// Tokens counted, and tokens predicted from the counts: takes under two seconds.
 const COUNTED_TOKENS: usize = 500_000;
@@ -25,8 +25,8 @@ const CACHE_WEIGHTS: [f64; 7] = [0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4];
 /// Losses on a held-out text, in nats per token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Losses {
-    /// Losses of n-gram models, for n = 1 to [`MOST_ORDER`].
-    pub ngrams: [f64; MOST_ORDER],
+    /// Losses of n-gram models, for n = 1 to [`MAX_ORDER`].
+    pub ngrams: [f64; MAX_ORDER],
     /// Loss of a trigram model with a cache of the last 64 tokens ([Kuhn and De Mori
     /// 1990](https://doi.org/10.1109/34.56193)), at the cache weight that fits the text best.
     /// Repetition within a page, as in code, is easy for a model to learn, but no n-gram counts of
@@ -95,7 +95,7 @@ impl Counts {
     /// by the one of next lower order with method C of [Witten and Bell
     /// 1991](https://doi.org/10.1109/18.87000): the number of a context's distinct continuations
     /// stands for how often something new follows it.
-    fn probabilities(&self, text: &[u32], token: u32, vocab_size: usize) -> [f64; MOST_ORDER] {
+    fn probabilities(&self, text: &[u32], token: u32, vocab_size: usize) -> [f64; MAX_ORDER] {
         let mut probability = 1.0 / vocab_size as f64;
         let mut keys = context_keys(text);
         std::array::from_fn(|_| {
@@ -114,7 +114,7 @@ impl Counts {
 /// Losses on `held_out` of the models that counted `train`.
 fn losses_of(train: &[u32], held_out: &[u32], vocab_size: usize) -> Losses {
     let counts = Counts::of(train, held_out);
-    let (mut ngrams, mut with_cache) = ([0.0; MOST_ORDER], [0.0; CACHE_WEIGHTS.len()]);
+    let (mut ngrams, mut with_cache) = ([0.0; MAX_ORDER], [0.0; CACHE_WEIGHTS.len()]);
     for (end, &token) in held_out.iter().enumerate() {
         let probabilities = counts.probabilities(&held_out[..end], token, vocab_size);
         ngrams.iter_mut().zip(probabilities).for_each(|(loss, probability)| *loss -= probability.ln());
@@ -144,7 +144,7 @@ fn cache_probability(last: &[u32], token: u32) -> f64 {
 /// The keys of the last 0, 1, 2, ... tokens of a text. Each key extends the one before by one
 /// earlier token.
 fn context_keys(text: &[u32]) -> impl Iterator<Item = u64> {
-    let tokens = text.iter().rev().take(MOST_ORDER - 1);
+    let tokens = text.iter().rev().take(MAX_ORDER - 1);
     once(0).chain(tokens.scan(0, |key, token| {
         *key = mix(*key ^ (u64::from(*token) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Some(*key)

@@ -10,7 +10,7 @@ use ember_decoding::{error::Result, softmax::softmax};
 
 /// Maximum number of attention weights stored per step, so that a page stays small: a full context
 /// of GPT-2's has 75 million.
-const MOST_WEIGHTS: usize = 64_000;
+const MAX_WEIGHTS: usize = 64_000;
 
 /// Number of tokens listed for each layer's prediction.
 const TOP: usize = 5;
@@ -111,7 +111,7 @@ fn inspect_step(request: &Request, recorded: &Recorded, step: usize) -> Result<(
 /// positions: as early as the limit allows, at the latest the last.
 fn first_query(time: usize, heads: usize) -> usize {
     let weights_from = |first: usize| heads * (first + 1..=time).sum::<usize>();
-    (0..time).find(|&first| weights_from(first) <= MOST_WEIGHTS).unwrap_or(time.saturating_sub(1))
+    (0..time).find(|&first| weights_from(first) <= MAX_WEIGHTS).unwrap_or(time.saturating_sub(1))
 }
 
 fn scaled(weights: &[f32]) -> Vec<u16> {

@@ -67,7 +67,7 @@ impl Shape {
     const LARGEST: usize = 1 << 28;
 
     /// Maximum number of blocks, so that the list of tensor names stays short.
-    const MOST_BLOCKS: usize = 1 << 10;
+    const MAX_BLOCKS: usize = 1 << 10;
 
     /// Rejects sizes that no model can have.
     ///
@@ -87,7 +87,7 @@ impl Shape {
                 return Err(format!("it says that the model has {size} {name}, which none has"));
             }
         }
-        if !(1..=Self::MOST_BLOCKS).contains(&self.n_layer) {
+        if !(1..=Self::MAX_BLOCKS).contains(&self.n_layer) {
             return Err(format!("it says that the model has {} blocks, which none has", self.n_layer));
         }
         let wide = self.n_head.saturating_mul(self.head_size);

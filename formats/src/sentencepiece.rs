@@ -125,13 +125,13 @@ fn decoder(spaced: bool) -> Value {
 /// Limit on the total length of all splits of pieces into two pieces, relative to the length of all
 /// pieces: for GPT-2's fifty thousand tokens the ratio is 2, while a run of one letter has as many
 /// splits as it has letters.
-const MOST_SPLITS: usize = 16;
+const MAX_SPLITS: usize = 16;
 
 /// Every split of a piece into two others, as merges, the best score first.
 fn merges(pieces: &[(String, f32)]) -> Result<Vec<Value>, String> {
     let ids: HashMap<&str, usize> =
         pieces.iter().enumerate().skip(FIRST).map(|(id, (piece, _))| (piece.as_str(), id)).collect();
-    let mut room = MOST_SPLITS * pieces.iter().map(|(piece, _)| piece.len()).sum::<usize>();
+    let mut room = MAX_SPLITS * pieces.iter().map(|(piece, _)| piece.len()).sum::<usize>();
     let mut found = Vec::new();
     for (piece, score) in pieces.iter().skip(FIRST).filter(|(_, score)| *score > NEVER_MERGED) {
         for (left, right) in piece.char_indices().skip(1).map(|(at, _)| piece.split_at(at)) {

@@ -14,7 +14,7 @@ use crate::{file_error::At, file_error::FileError, files::temporary, files::writ
 const STANDARD_OUTPUT: &str = "-";
 
 /// Links followed before they count as a circle; Linux has the same limit.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Why the user's place cannot be written to.
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +144,7 @@ fn regular_file(path: &Path) -> Result<Option<PathBuf>, Error> {
     }
     // Links are followed by hand, because their target may not exist yet.
     let mut file = path.to_owned();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         let is_link = file.symlink_metadata().is_ok_and(|there| there.is_symlink());
         if !is_link {
             return Ok(Some(file));

@@ -53,7 +53,7 @@ const ODDLY_LONG: usize = 10_000;
 /// Lines of at least this many bytes whose words are longer than this on average are odd.
 const ODD_WORDS: (usize, usize) = (300, 40);
 
-const MOST_ODD: usize = 20;
+const MAX_ODD: usize = 20;
 
 /// Shorter lines (in bytes) may be repeated by chance, such as "Yours sincerely,".
 const SHORTEST_REPEATED: usize = 20;
@@ -62,9 +62,9 @@ const SHORTEST_REPEATED: usize = 20;
 const BOILERPLATE_DOCUMENTS: u32 = 5;
 
 /// Maximum number of distinct lines counted; beyond it, lines seen once are dropped.
-const MOST_COUNTED: usize = 1 << 20;
+const MAX_COUNTED: usize = 1 << 20;
 
-const MOST_SHOWN: usize = 25;
+const MAX_SHOWN: usize = 25;
 
 /// A line that spans windows is represented by at most this many bytes of its beginning. A longer
 /// line is odd in any case.
@@ -239,11 +239,11 @@ impl LineCounts {
         self.all.lengths.iter_mut().zip(lines.lengths).for_each(|(all, more)| *all += more);
         self.odd_count += lines.odd.len() as u64;
         for place in lines.odd {
-            if self.odd.len() < MOST_ODD {
+            if self.odd.len() < MAX_ODD {
                 self.odd.push((document, place.len() as u64, beginning(text, &place, 80)));
             }
         }
-        if std::mem::replace(&mut self.document, document) != document || self.seen.len() > MOST_COUNTED {
+        if std::mem::replace(&mut self.document, document) != document || self.seen.len() > MAX_COUNTED {
             self.seen.clear();
         }
         for (hash, place) in lines.hashes {
@@ -256,10 +256,10 @@ impl LineCounts {
                 }
             }
         }
-        if self.documents.len() > MOST_COUNTED {
+        if self.documents.len() > MAX_COUNTED {
             self.documents.retain(|_, (documents, ..)| *documents > 1);
             // If that is not enough, keep only lines that are boilerplate already.
-            if self.documents.len() > MOST_COUNTED / 2 {
+            if self.documents.len() > MAX_COUNTED / 2 {
                 self.documents.retain(|_, (documents, ..)| *documents >= BOILERPLATE_DOCUMENTS);
             }
         }
@@ -275,7 +275,7 @@ impl LineCounts {
             repeated.push((*documents, line.as_deref().unwrap_or_default()));
         }
         repeated.sort_by_key(|&(documents, line)| (Reverse(documents), line));
-        let shown = repeated.iter().take(MOST_SHOWN);
+        let shown = repeated.iter().take(MAX_SHOWN);
         let odd = |&(document, bytes, ref begins): &(u64, u64, String)| OddLine {
             source: name(document),
             bytes,

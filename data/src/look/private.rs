@@ -31,7 +31,7 @@ pub struct Place {
 }
 
 /// Occurrences kept of each kind.
-const MOST_PLACES: usize = 100;
+const MAX_PLACES: usize = 100;
 
 /// The findings so far, by kind.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl PrivateFindings {
             let found = self.0.entry(kind).or_default();
             found.count += 1;
             found.documents += u64::from(found.last.replace(document) != Some(document));
-            if found.places.len() < MOST_PLACES {
+            if found.places.len() < MAX_PLACES {
                 found.places.push((document, window.offset + range.start as u64, shown(&window.text[range])));
             }
         }

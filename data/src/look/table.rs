@@ -6,10 +6,10 @@ use crate::source::LeftOut;
 use std::fmt;
 
 /// At most this many shares, words and phrases are listed.
-const MOST_NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 /// At most this many places of each kind are listed.
-const MOST_PLACES: usize = 3;
+const MAX_PLACES: usize = 3;
 
 impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -20,7 +20,7 @@ impl fmt::Display for Look {
         row("kinds", &shares(&self.kinds, self.bytes))?;
         row("years", &shares(&self.years, self.bytes))?;
         let words = &self.vocabulary;
-        let languages = words.languages.iter().take(MOST_NAMED).map(|(name, part)| format!("{name} {}", share(*part)));
+        let languages = words.languages.iter().take(MAX_NAMED).map(|(name, part)| format!("{name} {}", share(*part)));
         row("languages", &languages.collect::<Vec<_>>().join(", "))?;
         let [all, different, once] = [words.words, words.different, words.once].map(grouped);
         row(
@@ -29,7 +29,7 @@ impl fmt::Display for Look {
         )?;
         row("words a sentence", &format!("{:.1}", words.words_per_sentence))?;
         for (name, most) in [("favourite words", &words.favourites), ("favourite phrases", &words.phrases)] {
-            let named = most.iter().take(MOST_NAMED).map(|one| format!("{} {}", one.text, grouped(one.count)));
+            let named = most.iter().take(MAX_NAMED).map(|one| format!("{} {}", one.text, grouped(one.count)));
             row(name, &named.collect::<Vec<_>>().join(", "))?;
         }
         let repeated = &self.repeated;
@@ -44,7 +44,7 @@ impl fmt::Display for Look {
         )?;
         for found in &self.private {
             let place = |place: &Place| format!("{}, document {}, byte {}", place.source, place.document, place.offset);
-            let places: Vec<String> = found.places.iter().take(MOST_PLACES).map(place).collect();
+            let places: Vec<String> = found.places.iter().take(MAX_PLACES).map(place).collect();
             row(found.kind.words(found.count), &format!("{}: {}", grouped(found.count), places.join("; ")))?;
         }
         if let Some(guesses) = &self.encodings {
@@ -55,8 +55,8 @@ impl fmt::Display for Look {
 }
 
 fn shares(shares: &[Share], all: u64) -> String {
-    let named = shares.iter().take(MOST_NAMED);
+    let named = shares.iter().take(MAX_NAMED);
     let share = |share: &Share| format!("{} {:.1}%", share.name, 100.0 * share.bytes as f64 / all.max(1) as f64);
-    let more = if shares.len() > MOST_NAMED { ", ..." } else { "" };
+    let more = if shares.len() > MAX_NAMED { ", ..." } else { "" };
     named.map(share).collect::<Vec<_>>().join(", ") + more
 }

@@ -39,11 +39,11 @@ pub struct Counted {
     pub count: u64,
 }
 
-const MOST_WORDS: usize = 60;
-const MOST_PHRASES: usize = 40;
+const MAX_WORDS: usize = 60;
+const MAX_PHRASES: usize = 40;
 
 /// A phrase is a habit if it occurs at least this often.
-const FEWEST_REPEATS: u32 = 3;
+const MIN_REPEATS: u32 = 3;
 
 /// Longer sentences (in words) share one count.
 const LONGEST_SENTENCE: usize = 60;
@@ -79,7 +79,7 @@ impl Vocabulary {
             words: all,
             different: words.all.len() as u64,
             once: words.all.iter().filter(|word| word.count == 1).count() as u64,
-            favourites: favourites.iter().take(MOST_WORDS).map(counted).collect(),
+            favourites: favourites.iter().take(MAX_WORDS).map(counted).collect(),
             phrases: phrases(&sentences, &words.all),
             words_per_sentence: all as f64 / sentences.len().max(1) as f64,
             sentences: lengths,
@@ -161,7 +161,7 @@ fn phrases(sentences: &[Vec<u32>], words: &[Word<'_>]) -> Vec<Counted> {
             *counts.entry(key).or_default() += 1;
         }
         // Drop rare phrases to make room for the longer ones.
-        counts.retain(|_, count| *count >= FEWEST_REPEATS);
+        counts.retain(|_, count| *count >= MIN_REPEATS);
     }
     let texts = |key: &[u32; 5]| -> Vec<&str> {
         key.iter().take_while(|number| **number != u32::MAX).map(|&number| words[number as usize].text).collect()
@@ -179,7 +179,7 @@ fn phrases(sentences: &[Vec<u32>], words: &[Word<'_>]) -> Vec<Counted> {
         if shown.iter().all(is_new) {
             shown.push((count, phrase));
         }
-        if shown.len() == MOST_PHRASES {
+        if shown.len() == MAX_PHRASES {
             break;
         }
     }

@@ -28,10 +28,10 @@ pub const SIMILARITY_THRESHOLD: f64 = 0.7;
 
 /// At most this many bytes of a document are used: two long texts that share a beginning of this
 /// length are versions of one.
-const MOST_DOCUMENT_BYTES: usize = 1 << 20;
+const MAX_DOCUMENT_BYTES: usize = 1 << 20;
 
 /// At most this many documents are kept for comparison, in 150 MB.
-const MOST_KEPT: usize = 1 << 19;
+const MAX_KEPT: usize = 1 << 19;
 
 /// Signatures are computed once this much text has been collected.
 const BATCH_BYTES: usize = 8 << 20;
@@ -42,7 +42,7 @@ const BAND_BINS: usize = 4;
 
 /// Within a band, each document is compared with at most this many others: if more are dissimilar,
 /// the band carries no information.
-const MOST_LEADERS: usize = 16;
+const MAX_LEADERS: usize = 16;
 
 /// Finds near-duplicates among documents that are added piece by piece; `T` identifies a document.
 #[derive(Serialize, Deserialize)]
@@ -122,7 +122,7 @@ impl<T: Copy> Batch<T> {
 impl<T> Default for NearDuplicates<T> {
     fn default() -> Self {
         let (waiting, spare) = (Batch::default(), Batch::default());
-        Self { waiting, worker: None, spare, kept: Vec::new(), most_kept: MOST_KEPT, level: 0 }
+        Self { waiting, worker: None, spare, kept: Vec::new(), most_kept: MAX_KEPT, level: 0 }
     }
 }
 
@@ -130,7 +130,7 @@ impl<T: Copy + Send + Sync + 'static> NearDuplicates<T> {
     /// Adds text to the open document.
     pub fn add(&mut self, text: &str) {
         let waiting = &mut self.waiting;
-        let room = MOST_DOCUMENT_BYTES - (waiting.text.len() - waiting.open_start());
+        let room = MAX_DOCUMENT_BYTES - (waiting.text.len() - waiting.open_start());
         waiting.text.push_str(&text[..text.floor_char_boundary(room)]);
     }
 
@@ -225,7 +225,7 @@ impl DisjointSets {
                         let (one, two) = (self.find_root(leader), self.find_root(document));
                         self.0[one.max(two) as usize] = one.min(two);
                     }
-                    None if leaders.len() < MOST_LEADERS => leaders.push(document),
+                    None if leaders.len() < MAX_LEADERS => leaders.push(document),
                     None => {}
                 }
             }

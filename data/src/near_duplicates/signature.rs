@@ -12,7 +12,7 @@ pub const BINS: usize = 128;
 pub const SHINGLE_WORDS: usize = 5;
 
 /// A document with fewer shingles is too short to judge: many consist of a greeting and a name.
-const FEWEST_SHINGLES: u64 = 16;
+const MIN_SHINGLES: u64 = 16;
 
 /// One-permutation MinHash ([Li, Owen and Zhang 2012](https://arxiv.org/abs/1208.1259)): a
 /// shingle's hash selects a bin, and each bin keeps its least hash. An empty bin copies another
@@ -57,7 +57,7 @@ impl Signature {
             let hash = Some(minima[bin]).filter(is_hash).or_else(|| borrowed(bin));
             hash.map_or(0, |hash| mix(hash) as u16)
         };
-        (shingle_count >= FEWEST_SHINGLES).then(|| Self(std::array::from_fn(kept)))
+        (shingle_count >= MIN_SHINGLES).then(|| Self(std::array::from_fn(kept)))
     }
 
     /// The estimated Jaccard similarity of two documents.

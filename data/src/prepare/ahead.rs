@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 const SMALL_BYTES: u64 = 1 << 20;
 
 /// At most this many bytes, of at most this many files, are read ahead at once.
-const MOST_AHEAD_BYTES: u64 = 16 << 20;
-const MOST_AHEAD_FILES: usize = 4096;
+const MAX_AHEAD_BYTES: u64 = 16 << 20;
+const MAX_AHEAD_FILES: usize = 4096;
 
 /// At most this much text is buffered. A file that unpacks to more than the remaining room is read
 /// in its turn.
-const MOST_BUFFERED_BYTES: usize = 128 << 20;
+const MAX_BUFFERED_BYTES: usize = 128 << 20;
 
 /// The buffered events of one file.
 pub struct BufferedFile {
@@ -48,9 +48,9 @@ impl From<source::Error> for NotBuffered {
 /// Reads the leading small files in parallel; `None` for a file that does not fit the buffer.
 pub fn read<'a>(files: impl Iterator<Item = &'a TextFile>, options: &ReadOptions) -> VecDeque<Option<BufferedFile>> {
     let mut bytes = 0;
-    let small = files.take(MOST_AHEAD_FILES).take_while(|file| {
+    let small = files.take(MAX_AHEAD_FILES).take_while(|file| {
         bytes += file.bytes;
-        file.bytes <= SMALL_BYTES && bytes <= MOST_AHEAD_BYTES
+        file.bytes <= SMALL_BYTES && bytes <= MAX_AHEAD_BYTES
     });
     let buffered = AtomicUsize::new(0);
     small.collect::<Vec<_>>().into_par_iter().map(|file| buffer(file, options, &buffered)).collect::<Vec<_>>().into()
@@ -61,7 +61,7 @@ fn buffer(file: &TextFile, options: &ReadOptions, buffered: &AtomicUsize) -> Opt
     let (mut text, mut marks, read_bytes) = (String::new(), Vec::new(), AtomicU64::new(0));
     let read = source::read::<NotBuffered>(file, options, &read_bytes, &mut |event| {
         match event {
-            Event::Text(piece) if buffered.fetch_add(piece.len(), Ordering::Relaxed) > MOST_BUFFERED_BYTES => {
+            Event::Text(piece) if buffered.fetch_add(piece.len(), Ordering::Relaxed) > MAX_BUFFERED_BYTES => {
                 return Err(NotBuffered::TooLong);
             }
             Event::Text(piece) => text.push_str(piece),

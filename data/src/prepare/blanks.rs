@@ -7,7 +7,7 @@ use crate::source::{Dated, Event, Sink};
 const LONGEST_TITLE: usize = 200;
 
 /// Longer white space counts as text, so that it does not pile up in memory.
-const MOST_BLANK_BYTES: usize = 1 << 20;
+const MAX_BLANK_BYTES: usize = 1 << 20;
 
 /// Drops documents that hold only white space, such as the one after a file's last separator.
 pub struct BlankFilter<'a, 'b> {
@@ -50,7 +50,7 @@ impl<'a, 'b> BlankFilter<'a, 'b> {
             }
             Event::Dated(dated) => self.dated = Some(dated),
             Event::Text(text) if self.has_text => (self.sink)(Event::Text(text))?,
-            Event::Text(text) if text.trim_start().is_empty() && self.held.len() + text.len() <= MOST_BLANK_BYTES => {
+            Event::Text(text) if text.trim_start().is_empty() && self.held.len() + text.len() <= MAX_BLANK_BYTES => {
                 self.held.push_str(text);
             }
             Event::Text(text) => {

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use std::{fs, fs::File, io, path::Path, path::PathBuf};
 
 /// Saving may take at most one part in `ONE_IN` of the time. A slower save happens less often, at
-/// the least once in `MOST_SELDOM` requested intervals.
+/// the least once in `MAX_SELDOM` requested intervals.
 const ONE_IN: u32 = 50;
-const MOST_SELDOM: u32 = 30;
+const MAX_SELDOM: u32 = 30;
 
 /// The checkpoint folder. The leading dot hides it when the output folder is itself read as text.
 pub const CHECKPOINT: &str = ".prepare-checkpoint";
@@ -136,7 +136,7 @@ impl<'a> Checkpoint<'a> {
             Ok(())
         })?;
         let every = self.every.unwrap_or_default();
-        self.wait = (ONE_IN * began.elapsed()).clamp(every, every.saturating_mul(MOST_SELDOM));
+        self.wait = (ONE_IN * began.elapsed()).clamp(every, every.saturating_mul(MAX_SELDOM));
         self.last = Instant::now();
         Ok(())
     }

@@ -86,7 +86,7 @@ pub fn empty_text_error(sources: &[Source]) -> Error {
 }
 
 /// Titles kept over all sources.
-const MOST_TITLES: usize = 10_000;
+const MAX_TITLES: usize = 10_000;
 
 /// Which pass over the text this is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -185,7 +185,7 @@ impl<'a> Corpus<'a> {
         for (number, part) in self.parts.iter().enumerate().skip(first) {
             let emitter = Emitter::new(number, text_bytes.take(), &reading, sink);
             let next = part.file().and_then(|_| self.next_ahead(number, &mut ahead));
-            let most_titles = MOST_TITLES.saturating_sub(titles);
+            let most_titles = MAX_TITLES.saturating_sub(titles);
             let result = self.read_part(part, next, emitter, most_titles, reading.is_spoilt, &mut meter);
             for (kind, count) in result.masked {
                 *reading.masked.entry(kind).or_default() += count;

@@ -2,7 +2,7 @@
 //! undamaged.
 
 use super::{checkpoint::CHECKPOINT, corpus::Source, encode::SplitCounts, report::Report};
-use crate::ngrams::MOST_ORDER;
+use crate::ngrams::MAX_ORDER;
 use crate::source::{LeftOut, own::MANIFEST, own::TOKEN_FILES, own::is_prepared};
 use crate::{tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenFile, windows::WindowRule};
 use ember_host::{file_error::At, file_error::FileError, files::checksum};
@@ -55,7 +55,7 @@ pub struct Manifest {
     /// reach on this validation split.
     pub marks: Option<Marks>,
     /// Losses of n-gram models on the held-out text ([`ngrams`](crate::ngrams::Losses::ngrams)).
-    pub ngram_losses: [f64; MOST_ORDER],
+    pub ngram_losses: [f64; MAX_ORDER],
     /// The same with a cache ([`trigram_cache`](crate::ngrams::Losses::trigram_cache)).
     pub trigram_cache_loss: f64,
 }

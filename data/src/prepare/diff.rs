@@ -7,7 +7,7 @@ use similar::udiff::UnifiedHunkHeader;
 use std::{fmt::Write, sync::atomic::AtomicU64, time::Duration, time::Instant};
 
 /// A file with more text than this is refused, which bounds memory.
-const MOST_BYTES: usize = 128 << 20;
+const MAX_BYTES: usize = 128 << 20;
 
 /// Time limit for matching lines; lines not matched by then are shown as replaced.
 const LONGEST_MATCHING: Duration = Duration::from_secs(5);
@@ -69,9 +69,9 @@ fn documents(file: &TextFile, options: &ReadOptions) -> Result<Vec<String>, Erro
             Event::Title(_) | Event::Dated(_) => {}
             Event::Text(text) => {
                 bytes += text.len();
-                if bytes > MOST_BYTES {
+                if bytes > MAX_BYTES {
                     let what =
-                        format!("{} has more than {} MiB of text; show a part of it", file.name, MOST_BYTES >> 20);
+                        format!("{} has more than {} MiB of text; show a part of it", file.name, MAX_BYTES >> 20);
                     return Err(Error::unusable(what));
                 }
                 document.push_str(text);

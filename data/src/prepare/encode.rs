@@ -30,10 +30,10 @@ const LONGEST_PIECE_BYTES: usize = 8 * PIECE_BYTES;
 const SHARES_A_THREAD: usize = 4;
 
 /// At most this many bytes in a batch.
-const MOST_BATCH_BYTES: usize = 64 << 20;
+const MAX_BATCH_BYTES: usize = 64 << 20;
 
 /// At most this many pieces in a batch, however short they are.
-const MOST_BATCH_PIECES: usize = 1 << 16;
+const MAX_BATCH_PIECES: usize = 1 << 16;
 
 /// Ids written at a time: few enough to stay in the processor's cache through several loops.
 const IDS_AT_ONCE: usize = 1 << 13;
@@ -268,8 +268,8 @@ impl<'a> CorpusEncoder<'a> {
     }
 
     fn encode_when_full(&mut self) -> Result<(), Error> {
-        let batch_bytes = (self.shares.len() * PIECE_BYTES).min(MOST_BATCH_BYTES);
-        if self.start >= batch_bytes || self.pieces.len() >= MOST_BATCH_PIECES { self.encode_batch() } else { Ok(()) }
+        let batch_bytes = (self.shares.len() * PIECE_BYTES).min(MAX_BATCH_BYTES);
+        if self.start >= batch_bytes || self.pieces.len() >= MAX_BATCH_PIECES { self.encode_batch() } else { Ok(()) }
     }
 
     /// Encodes the closed pieces on all cores, then writes their ids in order.

@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// At most this many hashes are kept to count duplicates, 8 bytes each.
-const MOST_HASHES: usize = 1 << 24;
+const MAX_HASHES: usize = 1 << 24;
 
 /// The hash of a document's content, computed incrementally, that decides its side.
 pub struct ContentHash {
@@ -86,7 +86,7 @@ pub struct SplitBuilder {
     bytes: u64,
     /// Bytes of the documents that the random split holds out.
     by_chance_bytes: u64,
-    /// Hashes of the documents' content, in reading order; at most [`MOST_HASHES`].
+    /// Hashes of the documents' content, in reading order; at most [`MAX_HASHES`].
     hashes: Vec<u64>,
     /// Documents that may be chosen one by one.
     longest: Longest,
@@ -139,7 +139,7 @@ impl SplitBuilder {
         self.bytes += bytes;
         self.by_chance_bytes += if by_chance { bytes } else { 0 };
         self.by_chance.push(by_chance);
-        if self.hashes.len() < MOST_HASHES {
+        if self.hashes.len() < MAX_HASHES {
             self.hashes.push(hash);
         }
         if let Some(order) = &mut self.order {

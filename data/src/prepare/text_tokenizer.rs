@@ -5,7 +5,7 @@ use crate::{numbers::counted, source::Input, stories, tokenizer, tokenizer::Toke
 use std::collections::BTreeSet;
 
 /// `auto` selects characters only for a text with at most this many distinct ones.
-const MOST_CHARACTERS: usize = 256;
+const MAX_CHARACTERS: usize = 256;
 
 /// `auto` selects characters only for a text with fewer bytes: from more, frequent parts of words
 /// can be learnt, with which a model reads twice as far in every step.
@@ -70,7 +70,7 @@ fn choose(inputs: &[Input], survey: &Survey) -> (TokenizerChoice, String) {
     let (characters, bytes) = (survey.characters.len(), survey.bytes);
     if inputs.iter().all(|input| matches!(input, Input::Stories { .. })) {
         (stories::TOKENIZER, "every word of the built-in stories becomes one token".to_owned())
-    } else if characters <= MOST_CHARACTERS && bytes < ENOUGH_BYTES {
+    } else if characters <= MAX_CHARACTERS && bytes < ENOUGH_BYTES {
         let different = counted(characters, "different character");
         let reason = format!("{different}, and too little text to learn parts of words from");
         (TokenizerChoice::Chars, reason)
@@ -83,7 +83,7 @@ fn choose(inputs: &[Input], survey: &Survey) -> (TokenizerChoice, String) {
 /// nearest to what the bytes can teach, and room for every character if there are many.
 pub fn bpe_for(bytes: u64, characters: usize) -> TokenizerChoice {
     let of_bytes = 2f64.powf(((bytes / BYTES_A_TOKEN).max(1) as f64).log2().round()) as u64;
-    let of_characters = if characters > MOST_CHARACTERS { 2 * characters as u64 } else { 0 };
+    let of_characters = if characters > MAX_CHARACTERS { 2 * characters as u64 } else { 0 };
     let wanted = of_bytes.max(of_characters).next_power_of_two();
     TokenizerChoice::Bpe { vocab_size: wanted.clamp(*VOCAB_SIZES.start(), *VOCAB_SIZES.end()) as usize }
 }

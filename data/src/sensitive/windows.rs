@@ -4,13 +4,13 @@
 use super::{Finding, find};
 
 /// Maximum bytes of a window.
-const MOST_BYTES: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
 /// Bytes before and after a cut that are searched: findings without white space are shorter.
 const MARGIN_BYTES: usize = 1 << 10;
 
 /// Line ends tried for a cut, and positions tried of each other kind.
-const MOST_TRIED: usize = 64;
+const MAX_TRIED: usize = 64;
 
 /// A part of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +41,8 @@ impl Windows {
     pub fn add(&mut self, text: &str) -> Vec<Window> {
         self.waiting.push_str(text);
         let (mut windows, mut start) = (Vec::new(), 0);
-        while self.waiting.len() - start > MOST_BYTES {
-            let reach = &self.waiting[start..self.waiting.floor_char_boundary(start + MOST_BYTES)];
+        while self.waiting.len() - start > MAX_BYTES {
+            let reach = &self.waiting[start..self.waiting.floor_char_boundary(start + MAX_BYTES)];
             let end = start + cut(reach);
             let text = self.waiting[start..end].to_owned();
             let ends_line = text.ends_with('\n');
@@ -69,7 +69,7 @@ fn cut(reach: &str) -> usize {
     let most = reach.floor_char_boundary(reach.len().saturating_sub(MARGIN_BYTES));
     let after = |is_last: fn(char) -> bool| {
         let lasts = reach[..most].char_indices().rev().filter(move |&(_, character)| is_last(character));
-        lasts.map(|(at, character)| at + character.len_utf8()).take(MOST_TRIED)
+        lasts.map(|(at, character)| at + character.len_utf8()).take(MAX_TRIED)
     };
     let places = after(|character| character == '\n').chain(after(char::is_whitespace));
     let mut places = places.chain(after(|character| !character.is_alphanumeric()));

@@ -56,19 +56,19 @@ pub fn reader<'a>(mut raw: impl Read + 'a, name: &str) -> Result<Box<dyn Read + 
 }
 
 /// No text has a higher compression ratio.
-const MOST_RATIO: u64 = 500;
+const MAX_RATIO: u64 = 500;
 
 /// Content up to this size is read whatever its ratio: it does no harm.
 const HARMLESS_BYTES: u64 = 64 << 20;
 
 /// Whether so high a compression ratio means a bomb, made to fill up memory or a disk.
 pub fn is_bomb(packed_bytes: u64, content_bytes: u64) -> bool {
-    content_bytes > HARMLESS_BYTES && content_bytes / MOST_RATIO > packed_bytes
+    content_bytes > HARMLESS_BYTES && content_bytes / MAX_RATIO > packed_bytes
 }
 
 /// The error for a decompression bomb.
 #[derive(Debug, thiserror::Error)]
-#[error("unpacks to more than {MOST_RATIO} times its size, as no text does; leave it out")]
+#[error("unpacks to more than {MAX_RATIO} times its size, as no text does; leave it out")]
 pub struct Bomb;
 
 /// Counts the compressed bytes that are read.

@@ -122,17 +122,17 @@ fn add_tokens(library: &mut Library, sidecar: &SidecarFiles) -> Result<(), Error
 }
 
 const LONGEST_WORD: usize = 128;
-const MOST_WORDS: usize = 300_000;
+const MAX_WORDS: usize = 300_000;
 
-/// If there are more than [`MOST_WORDS`] words, keeps half that many, the most frequent ones.
+/// If there are more than [`MAX_WORDS`] words, keeps half that many, the most frequent ones.
 fn drop_rare_words(counts: &mut AHashMap<CompactString, u64>) {
-    if counts.len() <= MOST_WORDS {
+    if counts.len() <= MAX_WORDS {
         return;
     }
     let mut ranked: Vec<(u64, CompactString)> = counts.drain().map(|(word, count)| (count, word)).collect();
     // Ties are broken by the words themselves: the same texts must always give the same tokenizer.
     ranked.sort_unstable_by(|a, b| b.cmp(a));
-    ranked.truncate(MOST_WORDS / 2);
+    ranked.truncate(MAX_WORDS / 2);
     counts.extend(ranked.into_iter().map(|(count, word)| (word, count)));
 }
 

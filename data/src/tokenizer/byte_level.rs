@@ -96,7 +96,7 @@ fn short_word(word: &[u8]) -> Option<ShortWord> {
 }
 
 impl WordCache {
-    const MOST_WORDS: usize = 1 << 16;
+    const MAX_WORDS: usize = 1 << 16;
     const LONGEST_WORD: usize = 48;
 
     fn get(&self, word: &[u8], short: Option<ShortWord>) -> Option<&[u32]> {
@@ -108,7 +108,7 @@ impl WordCache {
     }
 
     fn insert(&mut self, word: &[u8], short: Option<ShortWord>, ids: &[u32]) {
-        if word.len() > Self::LONGEST_WORD || self.short.len() + self.long.len() >= Self::MOST_WORDS {
+        if word.len() > Self::LONGEST_WORD || self.short.len() + self.long.len() >= Self::MAX_WORDS {
             return;
         }
         let start = self.ids.len() as u32;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokenizers::{Encoding, Model, ModelWrapper, PreTokenizerWrapper, Token, Tokenizer as Library};
 
 /// The maximum factor by which all replacements together may lengthen a text.
-const MOST_GROWTH: usize = 4096;
+const MAX_GROWTH: usize = 4096;
 
 /// Calls the library on untrusted input: its errors, and its panics over damaged files, become our
 /// errors.
@@ -63,10 +63,10 @@ pub fn check_replacements(library: &Library) -> Result<(), Error> {
     let parts = [serde_json::to_value(library.get_normalizer()), serde_json::to_value(library.get_decoder())];
     for part in parts {
         let grows = growth(&part.map_err(|error| Error::Unusable(error.to_string()))?);
-        if grows > MOST_GROWTH {
+        if grows > MAX_GROWTH {
             let times = if grows == usize::MAX { "without end".to_owned() } else { format!("{grows} times") };
             return Err(Error::Unusable(format!(
-                "its replacements may make a text longer {times}, of at most {MOST_GROWTH}: correct its normalizer or decoder"
+                "its replacements may make a text longer {times}, of at most {MAX_GROWTH}: correct its normalizer or decoder"
             )));
         }
     }

@@ -35,10 +35,10 @@ use std::{path::Path, path::PathBuf, sync::Arc, sync::OnceLock};
 use tokenizers::{AddedToken, Model, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
 
 /// The largest vocabulary size allowed when most ids name no token.
-const MOST_SPARSE_IDS: usize = 1 << 20;
+const MAX_SPARSE_IDS: usize = 1 << 20;
 
 /// The largest `tokenizer.json`: several times that of the largest vocabularies in use.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// The name of the token that separates documents.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
@@ -110,7 +110,7 @@ impl Tokenizer {
         if path.is_dir() {
             return Self::from_folder(path);
         }
-        let content = read_whole(path, MOST_BYTES).at("cannot read the tokenizer", path)?;
+        let content = read_whole(path, MAX_BYTES).at("cannot read the tokenizer", path)?;
         let sidecar = SidecarFiles::read(path.parent().unwrap_or(Path::new("")));
         let is_gpt2 = matches!(sidecar.name("tokenizer_class"), Some("GPT2Tokenizer" | "GPT2TokenizerFast"));
         let read = call_library(|| Library::from_bytes(content)).and_then(|mut library| {
@@ -166,7 +166,7 @@ impl Tokenizer {
             return Err(Error::Unusable("the tokenizer has no tokens".to_owned()));
         };
         let count = vocabulary.len();
-        if largest >= MOST_SPARSE_IDS.max(2 * count) {
+        if largest >= MAX_SPARSE_IDS.max(2 * count) {
             return Err(Error::Unusable(format!(
                 "its token ids go up to {largest}, and it has {count} in all: a model needs a row for every id up to the largest; \
                  number them from 0"

@@ -2,7 +2,7 @@
 
 const knobs = runKnobs();
 const view = { rows: matchMedia("(max-width: 40rem)").matches ? 8 : 15, made: null, draw: null, counts: null, recent: [] };
-const MOST_RECENT = 16;
+const MAX_RECENT = 16;
 
 /** The stops of the top-k slider, denser for small values. */
 const TOP_K = [0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000, 2000, 5000, 10000, 20000]
@@ -144,7 +144,7 @@ const nameOf = (share) => (share.id === null ? "one of the rare tokens, of which
 function drawOnce(uniform = Math.random(), remember = true) {
   const share = { ...EmberArithmetic.shareAt(EmberArithmetic.shares(view.made), uniform), uniform };
   view.draw = share;
-  if (remember) view.recent = [share, ...view.recent].slice(0, MOST_RECENT);
+  if (remember) view.recent = [share, ...view.recent].slice(0, MAX_RECENT);
   view.counts = null;
   drawBars();
   drawLine();
@@ -156,7 +156,7 @@ function drawMany() {
   for (let i = 0; i < 100; i++) {
     const share = { ...EmberArithmetic.shareAt(shares, Math.random()) };
     counts.set(share.id, (counts.get(share.id) ?? 0) + 1);
-    view.recent = [share, ...view.recent].slice(0, MOST_RECENT);
+    view.recent = [share, ...view.recent].slice(0, MAX_RECENT);
   }
   view.draw = null;
   view.counts = new Map([...counts].sort((a, b) => b[1] - a[1]));

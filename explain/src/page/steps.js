@@ -3,7 +3,7 @@
 const state = { step: 0 };
 const stepListeners = [];
 const SHOWN = 10; // candidates
-const MOST_CHIPS = 160; // tiles of the text so far; earlier tokens are only counted
+const MAX_CHIPS = 160; // tiles of the text so far; earlier tokens are only counted
 
 /** The prompt's ids and those generated before this step. */
 const idsBefore = (step) => [...data.prompt.ids, ...data.run.ids.slice(0, step)];
@@ -35,7 +35,7 @@ function bestEntries(made, count) {
 function textTiles(step) {
   const [begin, end] = data.steps[step].window;
   const ids = idsBefore(step);
-  const from = Math.max(0, ids.length - MOST_CHIPS);
+  const from = Math.max(0, ids.length - MAX_CHIPS);
   const tiles = [];
   if (from > 0) tiles.push(element("span", { class: "hint", text: `${plural(from, "earlier token")} \u2026 ` }));
   ids.slice(from).forEach((id, place) => {

@@ -4,7 +4,7 @@ use ember_model::GptConfig;
 use ember_model::operations::{Kind, Operation};
 
 /// Most rows in one pass through the model; more would hardly lower the cost per row.
-pub const MOST_ROWS: usize = 64;
+pub const MAX_ROWS: usize = 64;
 
 /// Peak bytes of float32 that one row of a generation needs, besides the shared weights.
 ///
@@ -41,7 +41,7 @@ pub fn batch_size(
     rows_per_prompt: usize,
     max_new_tokens: usize,
 ) -> usize {
-    let rows = (memory_bytes / 2 / row_bytes(config, prompt_len, max_new_tokens)).min(MOST_ROWS);
+    let rows = (memory_bytes / 2 / row_bytes(config, prompt_len, max_new_tokens)).min(MAX_ROWS);
     (rows / rows_per_prompt.max(1)).max(1)
 }
 
@@ -80,10 +80,10 @@ mod tests {
             let config = GptConfig::new(8192, 1024, 6, 6, 384);
             let size = batch_size(memory, &config, prompt, rows, new);
             prop_assert!(size == 1 || size * rows * row_bytes(&config, prompt, new) <= memory / 2);
-            prop_assert!(size == 1 || size * rows <= MOST_ROWS);
+            prop_assert!(size == 1 || size * rows <= MAX_ROWS);
             // Nothing is left unused: one more prompt would be too much.
             let more = (size + 1) * rows;
-            prop_assert!(more > MOST_ROWS || more * row_bytes(&config, prompt, new) > memory / 2);
+            prop_assert!(more > MAX_ROWS || more * row_bytes(&config, prompt, new) > memory / 2);
         }
     }
 }

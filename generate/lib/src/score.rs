@@ -18,10 +18,10 @@ pub use texts::{Tally, bytes_of, check_length, score_texts, scored_bytes};
 /// Most logits held at once (16 MiB of float32), which limits the positions per application of the
 /// head. Many more no longer fit into a processor's caches, and far fewer read a large head's
 /// weights too often; both measured slower.
-pub const MOST_LOGITS: usize = 4 << 20;
+pub const MAX_LOGITS: usize = 4 << 20;
 
 /// Most tokens in one pass through the model, if the device allows as many.
-const MOST_TOKENS: usize = 4096;
+const MAX_TOKENS: usize = 4096;
 
 /// The natural log-probability of each target under the model, row-major `[batch, time]`: of
 /// `targets[b, t]` after `inputs[b, ..=t]`, both row-major ids in rows of `time`. The model should
@@ -31,7 +31,7 @@ const MOST_TOKENS: usize = 4096;
 /// If the ids are not whole rows or outside the vocabulary, or the rows exceed the context.
 pub fn token_log_probabilities(model: &Gpt, inputs: &[u32], targets: &[u32], time: usize) -> Result<Vec<f32>> {
     let mut logprobs = Vec::with_capacity(targets.len());
-    at_all_positions(model, inputs, targets, time, MOST_LOGITS, &mut |log_p, targets| {
+    at_all_positions(model, inputs, targets, time, MAX_LOGITS, &mut |log_p, targets| {
         logprobs.extend(from_tensor(log_p.gather(2, targets))?);
         Ok(())
     })?;
@@ -58,7 +58,7 @@ pub fn token_surprises(model: &Gpt, inputs: &[u32], targets: &[u32], time: usize
     let mut surprises = Vec::with_capacity(targets.len());
     // Up to three tensors are live at once, so use chunks of half the size: together less than two
     // full ones.
-    at_all_positions(model, inputs, targets, time, MOST_LOGITS / 2, &mut |log_p, targets| {
+    at_all_positions(model, inputs, targets, time, MAX_LOGITS / 2, &mut |log_p, targets| {
         let expected = log_p.clone().exp() * log_p.clone(); // p ln p, [1, positions, vocab]
         let entropy = expected.clone().sum_dim(2).neg(); // [1, positions, 1]
         let square = (expected * log_p.clone()).sum_dim(2);
@@ -126,7 +126,7 @@ pub fn score_stretches(
     }
     let lengths: Vec<usize> = stretches.iter().map(|stretch| stretch.ids.len() - 1).collect();
     let mut logprobs = vec![None; stretches.len()];
-    let most_tokens = model.tokens_at_once(MOST_TOKENS);
+    let most_tokens = model.tokens_at_once(MAX_TOKENS);
     for batch in plan(&lengths, |longest| most_tokens / longest) {
         let time = lengths[batch[0]];
         let mut inputs = Vec::with_capacity(batch.len() * time);
@@ -163,7 +163,7 @@ fn log_probabilities_at(
     targets: &[u32],
 ) -> Result<Vec<f32>> {
     let mut logprobs = Vec::with_capacity(targets.len());
-    at_positions(model, inputs, time, positions, targets, MOST_LOGITS, &mut |log_p, targets| {
+    at_positions(model, inputs, time, positions, targets, MAX_LOGITS, &mut |log_p, targets| {
         logprobs.extend(from_tensor(log_p.gather(2, targets))?);
         Ok(())
     })?;
@@ -267,10 +267,10 @@ pub(crate) mod tests {
 
     #[test]
     fn what_was_scored_before_it_broke_off_is_kept() {
-        let stretches = [Stretch { ids: &[1, 2], scored: 1 }; MOST_TOKENS + 1];
+        let stretches = [Stretch { ids: &[1, 2], scored: 1 }; MAX_TOKENS + 1];
         let scored = score_stretches(&model(), &stretches, &mut |_| ControlFlow::Break(())).unwrap();
-        assert!(scored[..MOST_TOKENS].iter().all(Option::is_some));
-        assert_eq!(scored[MOST_TOKENS], None);
+        assert!(scored[..MAX_TOKENS].iter().all(Option::is_some));
+        assert_eq!(scored[MAX_TOKENS], None);
     }
 
     proptest! {

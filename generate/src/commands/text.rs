@@ -18,7 +18,7 @@ use ember_cli::terminal;
 use ember_decoding::batches::{InOrder, plan};
 use ember_decoding::config::GenerationConfig;
 use ember_decoding::generator::Written;
-use ember_decoding::memory::{MOST_ROWS, batch_size};
+use ember_decoding::memory::{MAX_ROWS, batch_size};
 use ember_decoding::processors::Step;
 use ember_decoding::semantics;
 use ember_decoding::sequences::{ModelSequences, Sequences};
@@ -193,9 +193,9 @@ impl Writer<'_> {
     fn batches(&self, prompts: &[Prompt]) -> Vec<BatchNumbers> {
         let each = self.num_sequences();
         let config = self.session.generator.config();
-        if (prompts.len() == 1 || each > MOST_ROWS) && !config.strategy.ranks_texts() {
+        if (prompts.len() == 1 || each > MAX_ROWS) && !config.strategy.ranks_texts() {
             let parts = |prompt| {
-                (0..each).step_by(MOST_ROWS).map(move |first| (vec![prompt], first, MOST_ROWS.min(each - first)))
+                (0..each).step_by(MAX_ROWS).map(move |first| (vec![prompt], first, MAX_ROWS.min(each - first)))
             };
             return (0..prompts.len()).flat_map(parts).collect();
         }
@@ -237,9 +237,9 @@ impl Writer<'_> {
     ) -> Result<Outcome> {
         let each = self.num_sequences();
         let progress = Progress::new("prompts", prompts.len(), &self.notes);
-        // A prompt's sequences may be split into several batches (parts) of `MOST_ROWS` each.
+        // A prompt's sequences may be split into several batches (parts) of `MAX_ROWS` each.
         // Answers are shown by prompt, then by part.
-        let parts = 1 + batches.iter().map(|(_, first, _)| first / MOST_ROWS).max().unwrap_or(0);
+        let parts = 1 + batches.iter().map(|(_, first, _)| first / MAX_ROWS).max().unwrap_or(0);
         let mut in_order = InOrder::default();
         for (numbers, first, count) in batches {
             let batched = numbers.iter().map(|&number| &prompts[number]);
@@ -251,7 +251,7 @@ impl Writer<'_> {
             for &number in numbers {
                 let of_prompt = |answer: &mut Written| answer.prompt == prompts[number].index;
                 let of_prompt: Vec<Written> = answers.extract_if(.., of_prompt).collect();
-                for ready in in_order.put(number * parts + first / MOST_ROWS, (number, of_prompt)) {
+                for ready in in_order.put(number * parts + first / MAX_ROWS, (number, of_prompt)) {
                     progress.aside(|| self.show(&ready, prompts))?;
                 }
             }

@@ -28,7 +28,7 @@ pub fn move_to_front(cache: Tensor<3>, slots: &[u32]) -> Tensor<3> {
     assert!(slots.iter().all(|&slot| (slot as usize) < all), "a slot that the cache does not have");
     let mut cache = contiguous(flex(cache));
     let heads = values_mut(&mut cache).par_chunks_exact_mut(all * n);
-    heads.with_max_len(n_kv_head.div_ceil(MOST_TASKS)).for_each_init(Vec::new, |buffer, head| {
+    heads.with_max_len(n_kv_head.div_ceil(MAX_TASKS)).for_each_init(Vec::new, |buffer, head| {
         buffer.clear();
         slots.iter().for_each(|&slot| buffer.extend_from_slice(&head[slot as usize * n..][..n]));
         head[..buffer.len()].copy_from_slice(buffer);
@@ -43,7 +43,7 @@ const WORTH_SHARING: usize = 1 << 16;
 const AHEAD: usize = 8;
 
 /// Maximum number of tasks of a batch.
-const MOST_TASKS: usize = 16;
+const MAX_TASKS: usize = 16;
 
 /// Writes the keys and values of the new positions `qkv` `[new positions, (n_head + 2 n_kv_head)
 /// head_size]` to their slots of `keys` and `values` `[n_kv_head, slots, head_size]`, and returns
@@ -72,7 +72,7 @@ fn attend_rows(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, 
     let mut tasks = Vec::new();
     let mut first = 0;
     for ((slots, &new), work) in rows.slots.iter().zip(rows.new.iter()).zip(work()) {
-        let group = n_head.div_ceil((MOST_TASKS * work / whole).clamp(1, n_head));
+        let group = n_head.div_ceil((MAX_TASKS * work / whole).clamp(1, n_head));
         let groups = (0..n_head).step_by(group);
         tasks.extend(groups.map(|head| Task { slots, first, new, head, heads: group.min(n_head - head) }));
         first += new;

@@ -15,7 +15,7 @@ use crate::{Heads, attention::gpu::engine_for, gpu::prelude::*, gpu::tile::head_
 const WIDEST: usize = 4;
 
 /// New positions per launch: a grid has at most 65,535 cubes in a dimension.
-const MOST_POSITIONS: usize = 1 << 15;
+const MAX_POSITIONS: usize = 1 << 15;
 
 /// Minimum number of new positions for which a prefill uses the tiled kernel.
 const MANY: usize = 8;
@@ -133,8 +133,8 @@ fn attend_by_slot([qkv, keys, values, table, y]: [&CubeTensor; 5], shape: &Shape
     let pieces = if share.split { run.positions * n_head * splits } else { 1 };
     let [sums, totals] = [head_size, 2].map(|width| unfilled(qkv, [pieces, width], DType::F32));
     let (types, scale) = ([qkv.dtype, DType::I32].map(elem), shape.heads.scale());
-    for first in (run.first..run.first + run.positions).step_by(MOST_POSITIONS) {
-        let positions = MOST_POSITIONS.min(run.first + run.positions - first);
+    for first in (run.first..run.first + run.positions).step_by(MAX_POSITIONS) {
+        let positions = MAX_POSITIONS.min(run.first + run.positions - first);
         let cubes = CubeCount::Static(positions as u32, n_head as u32, splits as u32);
         let grid = Grid::new(&[qkv, keys, &sums], cubes, CubeDim::new_1d(UNITS as u32));
         let part = PartLaunch::new(n_head, n_kv_head, slots, first, run.first, splits, piece, scale);

@@ -24,12 +24,12 @@ pub struct Share {
 
 /// Maximum number of units that share a key; more would leave each with less than a vector of a
 /// usual head.
-const MOST_LANES: usize = 16;
+const MAX_LANES: usize = 16;
 
 impl Share {
     /// For heads of `vectors` vectors.
     pub fn new(vectors: usize, split: bool) -> Self {
-        Self { vectors, lanes: vectors.min(MOST_LANES), split }
+        Self { vectors, lanes: vectors.min(MAX_LANES), split }
     }
 
     /// Bytes of shared memory of [`attend_position`] with this vector width: products, scores, sums

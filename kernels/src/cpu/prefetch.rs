@@ -13,7 +13,7 @@ const PIECE: usize = 1024;
 /// Maximum number of bytes that are prefetched of each thread's share: they must fit in a
 /// second-level cache beside other data. With more than two threads they may be in another core's
 /// cache, which is still faster than memory.
-const MOST_BYTES: usize = 256 * 1024;
+const MAX_BYTES: usize = 256 * 1024;
 
 /// The next weights in this process. Two models that run at the same time overwrite each other's
 /// entry, which only loses the time gained.
@@ -40,7 +40,7 @@ impl NextWeights {
     /// wrong memory does no harm.
     pub fn prefetch_some(&self) {
         let others = rayon::current_num_threads().max(2) - 1;
-        if self.requested.load(Ordering::Relaxed) < others * MOST_BYTES {
+        if self.requested.load(Ordering::Relaxed) < others * MAX_BYTES {
             let prefetched = self.requested.fetch_add(PIECE, Ordering::Relaxed);
             if let Some(offset) = piece_offset(prefetched, self.bytes.load(Ordering::Relaxed), others) {
                 prefetch::<2, _>(self.start.load(Ordering::Relaxed).wrapping_add(offset), PIECE);

@@ -61,9 +61,9 @@ pub fn halves(list: CubeTensor) -> [CubeTensor; 2] {
 }
 
 /// Maximum number of groups of rows in the backward: each sums the weights' gradient over its rows.
-const MOST_GROUPS: usize = 1024;
+const MAX_GROUPS: usize = 1024;
 /// Minimum number of rows of a group, so that there are far fewer sums than rows.
-const FEWEST_ROWS: usize = 4;
+const MIN_ROWS: usize = 4;
 
 /// Compile-time configuration of a norm kernel: how units share a row's vectors, and which norm it
 /// computes.
@@ -110,7 +110,7 @@ impl Share {
     /// Divides `rows` into groups, each of which is summed separately: returns the rows per group,
     /// the cubes, and the groups.
     pub fn groups(self, rows: usize) -> (usize, usize, usize) {
-        let steps = rows.div_ceil(MOST_GROUPS).max(FEWEST_ROWS);
+        let steps = rows.div_ceil(MAX_GROUPS).max(MIN_ROWS);
         let cubes = rows.div_ceil(steps * self.rows()).max(1);
         (steps, cubes, cubes * self.rows())
     }

@@ -19,7 +19,7 @@ const EACH_SUMMED: usize = 64;
 const CHUNK_SUMMED: usize = UNITS as usize * EACH_SUMMED;
 /// Maximum number of parameters in one launch. The kernel's code is unrolled over them, so more of
 /// them take longer to compile.
-const MOST_TOGETHER: usize = 16;
+const MAX_TOGETHER: usize = 16;
 /// Buffers of a launch other than the parameters', including the runtime's own.
 const OTHER_BUFFERS: u32 = 4;
 
@@ -120,7 +120,7 @@ pub fn judge(losses: CubeTensor, sums: CubeTensor, halted: CubeTensor, grad_clip
 /// Maximum number of parameters of one launch, with `buffers` buffers each.
 pub(super) fn most_together(client: &Client, buffers: usize) -> usize {
     let bindings = client.properties().hardware.max_bindings.saturating_sub(OTHER_BUFFERS);
-    (bindings as usize / buffers).clamp(1, MOST_TOGETHER)
+    (bindings as usize / buffers).clamp(1, MAX_TOGETHER)
 }
 
 /// Divides the work into launches as large as allowed; each item has `buffers` buffers, and cubes

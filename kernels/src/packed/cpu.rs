@@ -23,7 +23,7 @@ const PART: usize = 16;
 const BLOCK_BYTES: usize = 8 << 10;
 
 /// Rows per task: their sums stay in the first-level cache.
-const MOST_ROWS: usize = 8 * BATCH;
+const MAX_ROWS: usize = 8 * BATCH;
 
 /// Multiplications that are worth a task.
 const WORTH_SHARING: usize = 1 << 17;
@@ -45,8 +45,8 @@ fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -
     let panels: Vec<&[S]> = weight.panels().collect();
     let inputs = S::inputs(x, n_in);
     let per_panel = n_in.div_ceil(S::ROWS);
-    let blocks: Vec<&[S::Input]> = inputs.chunks(MOST_ROWS * per_panel).collect();
-    let work = n_in * PANEL * (x.len() / n_in).min(MOST_ROWS);
+    let blocks: Vec<&[S::Input]> = inputs.chunks(MAX_ROWS * per_panel).collect();
+    let work = n_in * PANEL * (x.len() / n_in).min(MAX_ROWS);
     // The blocks of a panel are consecutive tasks, so that its weights are still in a cache for the
     // second one.
     let tasks = (0..panels.len() * blocks.len()).into_par_iter().with_min_len((WORTH_SHARING / work).max(1));
@@ -57,7 +57,7 @@ fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -
         let first = panel * PANEL;
         let width = PANEL.min(n_out - first);
         let mut epilogue = |row: usize, sums: &[f32; PANEL]| {
-            let start = (block * MOST_ROWS + row) * n_out + first;
+            let start = (block * MAX_ROWS + row) * n_out + first;
             // SAFETY: this task's columns of a row of y.
             let y = unsafe { output.piece(start, width) };
             y.copy_from_slice(&sums[..width]);

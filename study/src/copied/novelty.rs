@@ -7,7 +7,7 @@ use std::{collections::HashMap, ops::Range};
 use serde::Serialize;
 
 /// The largest n.
-pub const MOST_WORDS: usize = 10;
+pub const MAX_WORDS: usize = 10;
 
 /// The words of a text: runs of letters, digits and apostrophes, and every other character that is
 /// not white space as a word of its own.
@@ -70,7 +70,7 @@ struct Node {
 }
 
 impl Ngrams {
-    /// The n-grams of `texts`, n from 1 to [`MOST_WORDS`]; none crosses from one text into the
+    /// The n-grams of `texts`, n from 1 to [`MAX_WORDS`]; none crosses from one text into the
     /// next.
     pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let mut this = Self { nodes: vec![Node::default()], ..Self::default() };
@@ -82,7 +82,7 @@ impl Ngrams {
             }
             for place in 0..ids.len() {
                 let mut node = 0;
-                for (depth, &id) in (1..=MOST_WORDS).zip(&ids[place..]) {
+                for (depth, &id) in (1..=MAX_WORDS).zip(&ids[place..]) {
                     let next = this.nodes.len() as u32;
                     node = *this.branches.entry((node, id)).or_insert(next);
                     if node == next {
@@ -100,7 +100,7 @@ impl Ngrams {
         let ids: Vec<Option<u32>> = words(document).map(|word| self.ids.get(word).copied()).collect();
         for place in 0..ids.len() {
             let mut node = 0;
-            for id in ids[place..].iter().take(MOST_WORDS) {
+            for id in ids[place..].iter().take(MAX_WORDS) {
                 // An n-gram that the texts lack is also no prefix of one that they have.
                 let Some(&next) = id.and_then(|id| self.branches.get(&(node, id))) else { break };
                 node = next;
@@ -109,9 +109,9 @@ impl Ngrams {
         }
     }
 
-    /// The counts of new n-grams after all documents read so far, for n from 1 to [`MOST_WORDS`].
+    /// The counts of new n-grams after all documents read so far, for n from 1 to [`MAX_WORDS`].
     pub fn novel(&self) -> Vec<Novel> {
-        let mut all: Vec<Novel> = (1..=MOST_WORDS).map(|n| Novel { n, ngrams: 0, novel: 0 }).collect();
+        let mut all: Vec<Novel> = (1..=MAX_WORDS).map(|n| Novel { n, ngrams: 0, novel: 0 }).collect();
         for node in &self.nodes[1..] {
             let of_length = &mut all[node.depth - 1];
             of_length.ngrams += node.count;

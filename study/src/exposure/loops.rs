@@ -7,7 +7,7 @@ use serde::Serialize;
 pub const TIMES: usize = 3;
 
 /// Minimal number of tokens in a loop: a few full stops in a row are none.
-pub const LEAST_TOKENS: usize = 16;
+pub const MIN_TOKENS: usize = 16;
 
 /// The loop at the end of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -19,12 +19,12 @@ pub struct Loop {
 }
 
 /// The loop at the end of `ids`: the shortest stretch that is repeated at least [`TIMES`] times up
-/// to the last token (the last repetition may be cut short), over at least [`LEAST_TOKENS`] tokens.
+/// to the last token (the last repetition may be cut short), over at least [`MIN_TOKENS`] tokens.
 pub fn ending_loop(ids: &[u32]) -> Option<Loop> {
     (1..=ids.len() / TIMES).find_map(|period| {
         let same = ids.iter().rev().zip(ids[..ids.len() - period].iter().rev()).take_while(|(a, b)| a == b).count();
         let covered = same + period;
-        (covered >= LEAST_TOKENS.max(TIMES * period)).then(|| Loop { onset: ids.len() - covered, period })
+        (covered >= MIN_TOKENS.max(TIMES * period)).then(|| Loop { onset: ids.len() - covered, period })
     })
 }
 
@@ -102,7 +102,7 @@ mod tests {
             'all: for period in 1..=text.len() {
                 for onset in 0..text.len() {
                     let covered = text.len() - onset;
-                    if covered >= 3 * period && covered >= LEAST_TOKENS && periodic(onset, period) {
+                    if covered >= 3 * period && covered >= MIN_TOKENS && periodic(onset, period) {
                         expected = Some(Loop { onset, period });
                         break 'all;
                     }

@@ -28,7 +28,7 @@ use std::{collections::HashSet, ops::ControlFlow, ops::Range};
 
 use burn::tensor::activation::log_softmax;
 use ember_decoding::config::{GenerationConfig, Strategy};
-use ember_decoding::score::{MOST_LOGITS, Stretch as Scored, score_stretches};
+use ember_decoding::score::{MAX_LOGITS, Stretch as Scored, score_stretches};
 use ember_decoding::tokens::{from_tensor, to_tensor};
 use ember_decoding::{Certain, FinishReason, Plan, generate_batch, memory::batch_size};
 use ember_host::memory::{ASSUMED_BYTES, available_bytes};
@@ -37,7 +37,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result, proceed_if};
 
-pub use loops::{LEAST_TOKENS, Loop, Loops, TIMES, ending_loop};
+pub use loops::{Loop, Loops, MIN_TOKENS, TIMES, ending_loop};
 pub use page::page;
 
 /// Number of tokens read at once for their entropies.
@@ -303,7 +303,7 @@ fn entropies(gpt: &Gpt, rows: &[Vec<u32>], prefix: usize, interrupted: &dyn Fn()
         let [batch, new, n_embd] = hidden.dims();
         let hidden = hidden.reshape([1, batch * new, n_embd]); // [1, batch * new, n_embd]
         let mut flat = Vec::with_capacity(batch * new);
-        for hidden in hidden.split((MOST_LOGITS / vocab_size).max(1), 1) {
+        for hidden in hidden.split((MAX_LOGITS / vocab_size).max(1), 1) {
             let logprobs = log_softmax(gpt.logits(hidden), 2); // [1, positions, vocab]
             let entropy = -(logprobs.clone().exp() * logprobs).sum_dim(2); // [1, positions, 1]
             flat.extend(from_tensor(entropy)?.into_iter().map(f32::abs)); // 0 instead of -0, as above

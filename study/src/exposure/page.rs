@@ -1,6 +1,6 @@
 //! The figures as a page: losses by position, drift with its uncertainty, loops.
 
-use super::{Exposure, Figures, LEAST_TOKENS, Loops, Stretch, TIMES};
+use super::{Exposure, Figures, Loops, MIN_TOKENS, Stretch, TIMES};
 use crate::drawing::decimals;
 use crate::page::{line_points, page as whole_page};
 use ember_page::fill;
@@ -27,7 +27,7 @@ pub fn page(title: &str, exposure: &Exposure) -> String {
             &[
                 ("loop_tokens", &settings.loop_tokens),
                 ("times", &TIMES),
-                ("least_tokens", &LEAST_TOKENS),
+                ("least_tokens", &MIN_TOKENS),
                 ("rows", &all.iter().map(loops_row).collect::<String>()),
             ],
         ),

@@ -6,7 +6,7 @@ mod plan;
 
 use burn::{module::Module, optim::GradientsParams, tensor::Tensor};
 use ember_data::windows::Batch;
-use ember_decoding::{bench::Spread, score::MOST_LOGITS, score::token_log_probabilities};
+use ember_decoding::{bench::Spread, score::MAX_LOGITS, score::token_log_probabilities};
 use ember_decoding::{softmax::log_sum_exp, tokens::from_tensor};
 use ember_kernels::DropoutMask;
 use ember_model::{Gpt, GptConfig};
@@ -218,7 +218,7 @@ impl Ledger<'_> {
             by_reference.map(|(logits, &id)| (f64::from(logits[id as usize]) - log_sum_exp(logits)) as f32);
         let difference = difference(&logprobs?, &by_reference.collect::<Vec<_>>());
         let times = self.times(|meter| Ok(meter.time(run)?.1))?;
-        let chunks = plan.tokens().div_ceil((MOST_LOGITS / config.vocab_size).max(1));
+        let chunks = plan.tokens().div_ceil((MAX_LOGITS / config.vocab_size).max(1));
         Ok(Entry {
             predicted: self.predict(config).score(),
             measured: self.parts(peak),

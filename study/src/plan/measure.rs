@@ -197,7 +197,7 @@ pub(super) fn sizes(config: &TrainConfig) -> [usize; 5] {
 
 /// Longest time of a single token: the slowest adapter that was seen, a software one, launches its
 /// some forty kernels within that.
-const MOST_TOKEN_S: f64 = 0.02;
+const MAX_TOKEN_S: f64 = 0.02;
 
 /// As [`Bench::time_looking`], without running what would compile for minutes: a forward pass is a
 /// third of a step, and a token of one row takes as long as one of a few rows, since nearly all of
@@ -205,7 +205,7 @@ const MOST_TOKEN_S: f64 = 0.02;
 fn guess_looking(timed: &Timed) -> Looking {
     let tokens = (timed.windows * timed.context_length) as f64;
     let forward_s = timed.step_s / 3.0;
-    Looking { evaluate_token_s: forward_s / tokens, sample_token_s: forward_s.min(MOST_TOKEN_S) }
+    Looking { evaluate_token_s: forward_s / tokens, sample_token_s: forward_s.min(MAX_TOKEN_S) }
 }
 
 /// Time limits for measuring the device.

@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use ember_training::config::{
-    ConfigError, DeviceKind, MOST_PASSES_OF_LARGE, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context,
+    ConfigError, DeviceKind, MAX_PASSES_OF_LARGE, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context,
     keys, most_steps,
 };
 use ember_training::memory::fit::{Undecided, fit_to_memory, share_of};
@@ -60,18 +60,18 @@ const TOKENS_PER_STEP: &[usize] = &[1024, 2048, 4096, 8192, 16384, 32768];
 const PROVISIONAL_STEPS: u64 = 1000;
 
 /// A shorter run would hardly leave its warm-up.
-const FEWEST_PLANNED_STEPS: u64 = 60;
+const MIN_PLANNED_STEPS: u64 = 60;
 
 /// With more parameters per token of the text, a model overfits before it has learned what the
 /// formula predicts: on 100 KB, one half as wide was as good in a third of the time
 /// (bench/LEARNING.md).
-const MOST_PARAMETERS_A_TOKEN: f64 = 10.0;
+const MAX_PARAMETERS_A_TOKEN: f64 = 10.0;
 
 /// Time limits for measuring the device.
 pub const MEASURING: Limits = Limits { timing: Duration::from_secs(18), compiling: Duration::from_secs(120) };
 
 /// The minimal share of its time for which a run is planned, however long measuring took.
-const LEAST_SHARE: f64 = 0.2;
+const MIN_SHARE: f64 = 0.2;
 
 /// The maximal share of its time that a run spends on looks, if it has more than one.
 const LOOKING_SHARE: f64 = 0.25;
@@ -252,16 +252,15 @@ impl Planner<'_> {
     /// Seconds for the run: all requested ones, or what measuring the device leaves of them.
     fn seconds(&self, speed: &Speed) -> f64 {
         let Request { seconds, measured_within, .. } = *self.request;
-        if measured_within { (seconds - speed.measured_s).max(LEAST_SHARE * seconds) } else { seconds }
+        if measured_within { (seconds - speed.measured_s).max(MIN_SHARE * seconds) } else { seconds }
     }
 
     /// The candidate with the lowest predicted loss, among those that the time allows.
     fn best(&self, candidates: &[Candidate], speed: &Speed) -> Result<Proposal> {
         let (proposals, refused): (Vec<Proposal>, Vec<Error>) =
             candidates.iter().map(|candidate| self.proposal(&candidate.config, speed)).partition_result();
-        let long_enough =
-            |proposal: &Proposal| proposal.config.max_steps >= FEWEST_PLANNED_STEPS || candidates.len() == 1;
-        let most = MOST_PARAMETERS_A_TOKEN * self.text.train_tokens as f64;
+        let long_enough = |proposal: &Proposal| proposal.config.max_steps >= MIN_PLANNED_STEPS || candidates.len() == 1;
+        let most = MAX_PARAMETERS_A_TOKEN * self.text.train_tokens as f64;
         let suits_the_text = |proposal: &Proposal| proposal.parameters as f64 <= most;
         let better = |best: Proposal, next: Proposal| {
             let is_better = next.loss.loss < best.loss.loss;
@@ -408,7 +407,7 @@ fn warnings(run: Run<'_>, config: &TrainConfig, fewest_tokens: f64, ends_early: 
         ),
         (
             ends_early,
-            format!("more than {MOST_PASSES_OF_LARGE} passes would only learn the text by heart: the run ends before the time is over"),
+            format!("more than {MAX_PASSES_OF_LARGE} passes would only learn the text by heart: the run ends before the time is over"),
         ),
         (
             passes > 15.0 || (passes > 3.0 && run.parameters > 10.0 * unique),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ember_data::ngrams::MOST_ORDER;
+use ember_data::ngrams::MAX_ORDER;
 use ember_data::prepare::Dataset;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub struct Statistics {
     /// Number of different tokens.
     pub vocab_size: usize,
     /// Losses of n-gram models ([`ember_data::ngrams`]).
-    pub ngram_losses: [f64; MOST_ORDER],
+    pub ngram_losses: [f64; MAX_ORDER],
     /// Loss of trigrams with a cache (the same module).
     pub trigram_cache_loss: f64,
     /// Nats per held-out token of a predictor that knows no words: it points at a token that is

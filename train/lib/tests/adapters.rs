@@ -119,10 +119,10 @@ fn cell(limits: &Limits, shape: &GptConfig) -> String {
 fn the_table_of_adapters_is_what_the_program_decides() {
     let mut page = String::from(
         "# Adapters and recipes\n\n\
-         Which GPUs train what a text gets by default, and the recipes by name: each cell is what the program's own check says\n\
-         under the limits of a report, as wgpu hands them on (`train/lib/tests/adapters.rs` writes and checks this page; most reports are\n\
-         vulkan.gpuinfo.org's, in Khronos's keeping). Memory and speed are not judged here, and none of these adapters was at hand:\n\
-         `ember-train devices --check` says what yours does. Another driver may report other limits of the same adapter.\n\n\
+         Which GPUs can train the default configuration and each recipe: every cell is the program's own check under the limits that an\n\
+         adapter reports, as wgpu passes them on (`train/lib/tests/adapters.rs` writes and checks this page; most reports are from\n\
+         vulkan.gpuinfo.org, as Khronos maintains them). Memory and speed are not judged, and none of these adapters was at hand:\n\
+         `ember-train devices --check` tests yours. Another driver may report other limits for the same adapter.\n\n\
          | adapter | driver | limits |",
     );
     RECIPES.iter().for_each(|(recipe, _)| write!(page, " {recipe} |").unwrap());

@@ -6,7 +6,7 @@ use ember_decoding::run_folder;
 use ember_model::{Gpt, checkpoint, folder};
 
 use crate::prelude::*;
-use ember_study::exposure::{self, Exposure, Figures, LEAST_TOKENS, Loops, Settings, Stretch, TIMES, Window};
+use ember_study::exposure::{self, Exposure, Figures, Loops, MIN_TOKENS, Settings, Stretch, TIMES, Window};
 use ember_training::run::text::{data_of, dataset_for};
 
 /// Arguments of `exposure`.
@@ -46,8 +46,8 @@ const REPEATED_BYTES: f64 = 12.0;
 /// be written.
 pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let (notes, loop_tokens) = (Notes::new(common.quiet), args.loop_tokens as usize);
-    let line = format!("--loop-tokens {loop_tokens}: a loop is {LEAST_TOKENS} tokens at least; give so many, or 0");
-    ensure!(loop_tokens == 0 || loop_tokens >= LEAST_TOKENS, UsageError::new(line));
+    let line = format!("--loop-tokens {loop_tokens}: a loop is {MIN_TOKENS} tokens at least; give so many, or 0");
+    ensure!(loop_tokens == 0 || loop_tokens >= MIN_TOKENS, UsageError::new(line));
     let data = data_of(args.run.as_deref())?;
     let subject = run_folder::find_and_open(args.run.as_deref(), |found| {
         Subject::open(found.folder, &data, args, common, &notes)
@@ -169,7 +169,7 @@ fn table(exposure: &Exposure) -> String {
     if !exposure.loops.is_empty() {
         lines.push(format!(
             "\nloops: of texts of {loop_tokens} tokens, how many end in a stretch said at least {TIMES} times in a row, over \
-             {LEAST_TOKENS} tokens or more"
+             {MIN_TOKENS} tokens or more"
         ));
         lines.extend(exposure.loops.iter().map(loops));
     }

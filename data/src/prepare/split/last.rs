@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// At most this many documents can be held out by order, at 16 bytes each.
-const MOST_IN_ORDER: usize = 1 << 23;
+const MAX_IN_ORDER: usize = 1 << 23;
 
 /// How often documents that must return to training are replaced by others. Each round may return
 /// some of those, too; what is missing in the end is little.
-const MOST_ROUNDS: usize = 8;
+const MAX_ROUNDS: usize = 8;
 
 /// The documents in reading order.
 #[derive(Default, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct Order {
 impl Order {
     pub fn push(&mut self, document: Candidate) {
         self.documents += 1;
-        if self.sizes.len() < MOST_IN_ORDER {
+        if self.sizes.len() < MAX_IN_ORDER {
             self.sizes.push((document.bytes, document.characters));
         }
     }
@@ -65,16 +65,16 @@ impl Order {
     /// next one if it does not fit. `hashes` are those of the documents' content. A document is
     /// skipped if a copy or near-duplicate of it is for training.
     pub fn hold_out(&self, share: f64, hashes: &[u64], near: &Groups<Candidate>) -> Result<Split, Error> {
-        if self.documents > MOST_IN_ORDER as u64 {
+        if self.documents > MAX_IN_ORDER as u64 {
             return Err(Error::unusable(format!(
-                "the text has {} documents, and of more than {MOST_IN_ORDER} the last are not held out; hold out any of them",
+                "the text has {} documents, and of more than {MAX_IN_ORDER} the last are not held out; hold out any of them",
                 self.documents
             )));
         }
         let copied = copied(hashes, near);
         let mut passed_over = BTreeSet::new();
         let (mut whole, mut cuts) = self.tails(share, &copied, &passed_over);
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let back = return_copies_to_training(&mut whole, hashes, near);
             if back.is_empty() {
                 break;

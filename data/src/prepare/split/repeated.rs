@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// At least this many distinct documents are counted, and at most twice as many.
-const MOST_COUNTED: usize = 1 << 13;
+const MAX_COUNTED: usize = 1 << 13;
 
 /// The documents that, with all their copies, make up most of the text.
 ///
 /// The algorithm of Misra and Gries ("Finding repeated elements", 1982): when there are too many
 /// counts, all are lowered by the same amount so that half of them drop out. Whatever makes up one
-/// part in [`MOST_COUNTED`] of the text or more always stays.
+/// part in [`MAX_COUNTED`] of the text or more always stays.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Repeated {
     counted: BTreeMap<u64, Counted>,
@@ -51,7 +51,7 @@ impl Repeated {
         }
         let counted = self.counted.entry(document.hash).or_insert(Counted { bytes: document.bytes, count: 0 });
         counted.count += document.bytes;
-        if self.counted.len() > 2 * MOST_COUNTED {
+        if self.counted.len() > 2 * MAX_COUNTED {
             self.forget_the_least();
         }
     }
@@ -59,7 +59,7 @@ impl Repeated {
     fn forget_the_least(&mut self) {
         self.has_forgotten = true;
         let mut counts: Vec<u64> = self.counted.values().map(|counted| counted.count).collect();
-        let (_, &mut fall, _) = counts.select_nth_unstable_by(MOST_COUNTED, |one, other| other.cmp(one));
+        let (_, &mut fall, _) = counts.select_nth_unstable_by(MAX_COUNTED, |one, other| other.cmp(one));
         self.counted.retain(|_, counted| {
             counted.count = counted.count.saturating_sub(fall);
             counted.count > 0

@@ -10,7 +10,7 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 const LONGEST_LINE_BYTES: usize = 1 << 20;
 
 /// The most blank lines that are kept in a row.
-const MOST_BLANK_LINES: u32 = 2;
+const MAX_BLANK_LINES: u32 = 2;
 
 /// The line ends of classic Mac OS, and those of Unicode.
 const LINE_ENDS: [char; 4] = ['\r', '\u{85}', '\u{2028}', '\u{2029}'];
@@ -94,7 +94,7 @@ impl Cleaner {
         self.changes.blanks += u64::from(trimmed.len() < line.len());
         if trimmed.is_empty() && ended {
             self.blank_lines += 1;
-            if self.blank_lines > MOST_BLANK_LINES {
+            if self.blank_lines > MAX_BLANK_LINES {
                 self.changes.blanks += 1;
                 return;
             }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 const EDGE_LINES: usize = 3;
 
 /// A line must occur on this many pages to count as repeated.
-const FEWEST_PAGES: usize = 3;
+const MIN_PAGES: usize = 3;
 
 /// Repetitions are sought this many pages back and forth, not further: headers change by chapter.
 const NEIGHBOURS: usize = 10;
@@ -72,7 +72,7 @@ impl Repeated {
         edges.any(|edge| {
             let on = self.pages.get(&(edge, form.clone())).map_or(&[][..], Vec::as_slice);
             let before = |end: usize| on.partition_point(|&page| page < end);
-            before(number + NEIGHBOURS + 1) - before(number.saturating_sub(NEIGHBOURS)) >= FEWEST_PAGES
+            before(number + NEIGHBOURS + 1) - before(number.saturating_sub(NEIGHBOURS)) >= MIN_PAGES
         })
     }
 }

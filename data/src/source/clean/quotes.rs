@@ -62,14 +62,14 @@ const HEADER_FIELDS: [[&str; 4]; 20] = [
 const DATE_FIELDS: [&str; 3] = ["Date", "Datum", "Fecha"];
 
 /// The most lines of such a header: many recipients take several.
-const MOST_HEADER_LINES: usize = 50;
+const MAX_HEADER_LINES: usize = 50;
 
 /// The most non-blank lines of a signature below its delimiter `-- ` (RFC 3676); those of companies
 /// are long.
-const MOST_SIGNATURE_LINES: usize = 25;
+const MAX_SIGNATURE_LINES: usize = 25;
 
 /// The most below dashes without the space: above more lines they are a divider.
-const MOST_UNMARKED_LINES: usize = 6;
+const MAX_UNMARKED_LINES: usize = 6;
 
 /// The text of a mail without quoted lines and their attributions, without a whole quoted mail at
 /// its end, and without the signature.
@@ -131,11 +131,11 @@ fn pop_blank(lines: &mut Vec<&str>) {
 fn signature(lines: &[&str]) -> Option<usize> {
     let (mut begins, mut below) = (None, 0);
     for (at, &line) in lines.iter().enumerate().rev() {
-        if line == "-- " || (line == "--" && at + 1 < lines.len() && below <= MOST_UNMARKED_LINES) {
+        if line == "-- " || (line == "--" && at + 1 < lines.len() && below <= MAX_UNMARKED_LINES) {
             begins = Some(at);
         }
         below += usize::from(!line.trim().is_empty());
-        if below > MOST_SIGNATURE_LINES {
+        if below > MAX_SIGNATURE_LINES {
             break;
         }
     }
@@ -147,7 +147,7 @@ fn signature(lines: &[&str]) -> Option<usize> {
 fn begins_quoted_mail<'a>(line: &str, below: impl Iterator<Item = &'a str> + Clone) -> bool {
     let first = field_name(line);
     HEADER_FIELDS.iter().filter(|fields| fields[0] == first).any(|[_, sent, to, subject]| {
-        let block = below.clone().take_while(|line| !line.trim().is_empty()).take(MOST_HEADER_LINES);
+        let block = below.clone().take_while(|line| !line.trim().is_empty()).take(MAX_HEADER_LINES);
         let mut names = block.map(field_name);
         let is_mails = !DATE_FIELDS.contains(sent) || below.clone().next().is_some_and(has_time);
         is_mails && names.next() == Some(*sent) && names.any(|name| name == *to) && names.any(|name| name == *subject)

@@ -20,7 +20,7 @@ const ABOUT: About = About {
 const LONGEST_LINE_BYTES: u64 = 64 << 20;
 
 /// The most field names that the error for a missing field lists.
-const MOST_NAMES: usize = 32;
+const MAX_NAMES: usize = 32;
 
 impl Reader for JsonLines {
     fn about(&self) -> &About {
@@ -137,7 +137,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
                 continue;
             }
             map.next_value::<IgnoredAny>()?;
-            if names.len() < MOST_NAMES {
+            if names.len() < MAX_NAMES {
                 names.push(name.into_owned());
             }
         }

@@ -18,7 +18,7 @@ const ABOUT: About = About {
 };
 
 /// The longest front matter.
-const MOST_BYTES: u64 = 64 << 10;
+const MAX_BYTES: u64 = 64 << 10;
 
 impl Reader for Markdown {
     fn about(&self) -> &About {
@@ -40,7 +40,7 @@ impl Reader for Markdown {
 /// next, if they look like it. Returns the bytes read that are text, and the front matter.
 fn front_matter(reader: &mut impl BufRead) -> std::io::Result<(Vec<u8>, String)> {
     let mut whole = Vec::new();
-    let mut limited = reader.take(MOST_BYTES);
+    let mut limited = reader.take(MAX_BYTES);
     let mut next_line = |whole: &mut Vec<u8>| -> std::io::Result<Option<usize>> {
         let start = whole.len();
         let n = limited.read_until(b'\n', whole)?;

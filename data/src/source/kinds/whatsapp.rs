@@ -37,7 +37,7 @@ const EDITED_NOTES: [&str; 6] = [
 ];
 
 /// The most words in a name that occurs only once.
-const MOST_WORDS: usize = 6;
+const MAX_WORDS: usize = 6;
 
 /// The media in placeholders such as `image omitted`.
 const MEDIA: [&str; 10] =
@@ -112,7 +112,7 @@ fn is_chat<'a>(timestamped: impl Iterator<Item = &'a str>) -> bool {
 /// Whether this may be a name, not the start of a sentence: few words, and none in lowercase.
 fn may_be_name(text: &str) -> bool {
     let mut words = text.split_whitespace();
-    text.split_whitespace().count() <= MOST_WORDS && words.all(|word| !word.starts_with(char::is_lowercase))
+    text.split_whitespace().count() <= MAX_WORDS && words.all(|word| !word.starts_with(char::is_lowercase))
 }
 
 impl Reader for WhatsApp {

@@ -5,10 +5,10 @@ const LOWEST_TEMPERATURE: f64 = 1e-6;
 
 /// Repetition penalties above this, or below its reciprocal, would take logits out of float32's
 /// range.
-const MOST_FACTOR: f64 = 1e3;
+const MAX_FACTOR: f64 = 1e3;
 
 /// Thirty years; far larger values overflow clocks.
-const MOST_SECONDS: f64 = 1e9;
+const MAX_SECONDS: f64 = 1e9;
 
 /// The values that a knob may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +42,8 @@ impl Range {
             Self::Any => !number.is_nan(),
             Self::Within(most) => number.abs() <= f64::from(most),
             // Compared as float32, the knob's type.
-            Self::Factor => (1.0 / MOST_FACTOR) as f32 <= number as f32 && number <= MOST_FACTOR,
-            Self::Seconds => number > 0.0 && number <= MOST_SECONDS,
+            Self::Factor => (1.0 / MAX_FACTOR) as f32 <= number as f32 && number <= MAX_FACTOR,
+            Self::Seconds => number > 0.0 && number <= MAX_SECONDS,
             // Compared as float32, the knob's type.
             Self::Temperature => number == 0.0 || (number.is_finite() && number as f32 >= LOWEST_TEMPERATURE as f32),
             Self::Mass => number > 0.0 && number <= 1.0,
@@ -59,8 +59,8 @@ impl Range {
         match self {
             Self::Any => "a number".to_owned(),
             Self::Within(most) => format!("from -{most} to {most}"),
-            Self::Factor => format!("from {} to {MOST_FACTOR}", 1.0 / MOST_FACTOR),
-            Self::Seconds => format!("above 0 and at most {MOST_SECONDS}"),
+            Self::Factor => format!("from {} to {MAX_FACTOR}", 1.0 / MAX_FACTOR),
+            Self::Seconds => format!("above 0 and at most {MAX_SECONDS}"),
             Self::Temperature => format!("0 (greedy) or a finite number from {LOWEST_TEMPERATURE} up"),
             Self::Mass => "above 0 and at most 1".to_owned(),
             Self::Share => "at least 0 and at most 1".to_owned(),

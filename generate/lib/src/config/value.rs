@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::named::Named;
 
 /// Lists of ids longer than this many characters are summarised by their length.
-const MOST_SHOWN: usize = 40;
+const MAX_SHOWN: usize = 40;
 
 /// The value of a knob of any type.
 pub trait KnobValue {
@@ -28,7 +28,7 @@ pub trait KnobValue {
     fn words(&self) -> String {
         let json = self.to_json();
         match &json {
-            Value::Array(list) if json.to_string().len() > MOST_SHOWN => format!("({} entries)", list.len()),
+            Value::Array(list) if json.to_string().len() > MAX_SHOWN => format!("({} entries)", list.len()),
             Value::String(word) => word.clone(),
             _ => json.to_string(),
         }

@@ -31,7 +31,7 @@ const BEYOND_THE_LIBRARY: [&str; 4] = [
 const LONGEST_MESSAGE: usize = 200;
 
 /// How many of the possible next characters an error names.
-const MOST_NAMED: usize = 6;
+const MAX_NAMED: usize = 6;
 
 /// Why a grammar cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -59,10 +59,10 @@ pub enum GrammarError {
 }
 
 /// Most bytes of a grammar or schema: the cost of compiling grows with its length.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 /// Most bytes of a regular expression, which may cost ten thousand times as much.
-const MOST_EXPRESSION_BYTES: usize = 16 << 10;
+const MAX_EXPRESSION_BYTES: usize = 16 << 10;
 
 /// Stack size for compiling the longest grammar: chains of rules are followed recursively, with
 /// some three kilobytes each. Stack memory is committed only when it is used.
@@ -114,7 +114,7 @@ impl Grammar {
     /// If it is not JSON, not a schema, or has something that cannot be enforced.
     pub fn json_schema(source: impl Into<String>, schema: &str) -> Result<Self, GrammarError> {
         let source = source.into();
-        check_length(&source, schema, MOST_BYTES)?;
+        check_length(&source, schema, MAX_BYTES)?;
         let mut schema: Value = match serde_json::from_str(schema) {
             Ok(Value::Bool(true)) => json!({}), // a schema that everything satisfies
             Ok(schema) => schema,
@@ -140,7 +140,7 @@ impl Grammar {
         }
         // Parse it alone first. The library embeds it in a grammar, where the positions in errors
         // would be offset.
-        check_length(&source, expression, MOST_EXPRESSION_BYTES)?;
+        check_length(&source, expression, MAX_EXPRESSION_BYTES)?;
         let alone = expression.to_owned();
         bounded(move || RegexBuilder::new().mk_regex(&alone)).map_err(|error| unusable(&source, error))?;
         Self::checked(source, TopLevelGrammar::from_regex(expression))
@@ -155,7 +155,7 @@ impl Grammar {
     /// If it is not such a grammar.
     pub fn lark(source: impl Into<String>, grammar: &str) -> Result<Self, GrammarError> {
         let source = source.into();
-        check_length(&source, grammar, MOST_BYTES)?;
+        check_length(&source, grammar, MAX_BYTES)?;
         let grammar = schema::prepare_within(grammar).map_err(|reason| unusable(&source, reason))?;
         Self::checked(source, TopLevelGrammar::from_lark(grammar))
     }
@@ -199,8 +199,8 @@ impl Grammar {
         if allowed.iter().any(|id| (0x80..=0xff).contains(id)) {
             named.push("a character beyond ASCII".to_owned());
         }
-        let more = named.len() > MOST_NAMED;
-        named.truncate(MOST_NAMED);
+        let more = named.len() > MAX_NAMED;
+        named.truncate(MAX_NAMED);
         named.extend(more.then(|| "…".to_owned()));
         (!named.is_empty()).then(|| named.join(" or "))
     }

@@ -41,7 +41,7 @@ use memo::{BUDGET, Memo};
 const GROUP: usize = u32::BITS as usize;
 
 /// How much of the text an error quotes, in characters.
-const MOST_SHOWN: usize = 60;
+const MAX_SHOWN: usize = 60;
 
 /// Removes the tokens that a grammar does not allow next.
 ///
@@ -237,8 +237,8 @@ fn last_characters(text: &[u8]) -> String {
     let unmarked: Vec<u8> = text.iter().copied().filter(|&byte| byte != vocabulary::MARKER).collect();
     let text = String::from_utf8_lossy(&unmarked);
     let count = text.chars().count();
-    if count <= MOST_SHOWN {
+    if count <= MAX_SHOWN {
         return text.into_owned();
     }
-    std::iter::once('…').chain(text.chars().skip(count - MOST_SHOWN)).collect()
+    std::iter::once('…').chain(text.chars().skip(count - MAX_SHOWN)).collect()
 }

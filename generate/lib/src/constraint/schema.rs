@@ -12,14 +12,14 @@ const LEAST: f64 = 1e-50;
 
 /// Limit for the least common multiple of all `multipleOf`. The library has a state for each
 /// remainder: a million take seconds and hundreds of megabytes.
-const MOST_REMAINDERS: u64 = 100_000;
+const MAX_REMAINDERS: u64 = 100_000;
 
 /// Most decimals of a `multipleOf`; beyond nine the library's arithmetic wraps around.
-const MOST_DECIMALS: u32 = 6;
+const MAX_DECIMALS: u32 = 6;
 
 /// Most name patterns of one object. They are compared pairwise, in time that grows with the fourth
 /// power: 400 take a minute.
-const MOST_NAME_PATTERNS: usize = 64;
+const MAX_NAME_PATTERNS: usize = 64;
 
 /// The keyword before a schema in a Lark grammar.
 const IN_LARK: &str = "%json";
@@ -86,8 +86,8 @@ impl Preparation {
             self.multiple(&multiple.to_string())?;
         }
         let patterns = keys.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len);
-        if patterns > MOST_NAME_PATTERNS {
-            return Err(format!("patternProperties has {patterns} patterns, of at most {MOST_NAME_PATTERNS}"));
+        if patterns > MAX_NAME_PATTERNS {
+            return Err(format!("patternProperties has {patterns} patterns, of at most {MAX_NAME_PATTERNS}"));
         }
         for (key, value) in keys {
             match value {
@@ -110,8 +110,8 @@ impl Preparation {
             return Err(cannot("64 bits hold it only rounded"));
         }
         let common = self.multiple.map_or(Some(own), |other| own.common(other));
-        let too_many = || cannot(&format!("the common multiple of all is above {MOST_REMAINDERS}"));
-        self.multiple = Some(common.filter(|common| common.digits <= MOST_REMAINDERS).ok_or_else(too_many)?);
+        let too_many = || cannot(&format!("the common multiple of all is above {MAX_REMAINDERS}"));
+        self.multiple = Some(common.filter(|common| common.digits <= MAX_REMAINDERS).ok_or_else(too_many)?);
         Ok(())
     }
 }
@@ -136,7 +136,7 @@ impl Decimal {
         let decimals = i32::try_from(fraction.len()).ok()? - exponent;
         let shift = 10_u64.checked_pow(u32::try_from((-decimals).max(0)).ok()?)?;
         let decimals = u32::try_from(decimals.max(0)).ok()?;
-        Some(Self { digits: digits.checked_mul(shift)?, decimals }).filter(|own| own.decimals <= MOST_DECIMALS)
+        Some(Self { digits: digits.checked_mul(shift)?, decimals }).filter(|own| own.decimals <= MAX_DECIMALS)
     }
 
     /// Whether the library reads it exactly: it multiplies by ten until there is no fraction, which

@@ -327,11 +327,11 @@ struct Writer {
 /// Says whether a text is valid.
 type Judge = Box<dyn Fn(&str) -> bool>;
 
-const MOST_TOKENS: usize = 200;
+const MAX_TOKENS: usize = 200;
 
 impl Writer {
     fn new(tokenizer: Tokenizer, seed: u64) -> Self {
-        let config = GptConfig::new(tokenizer.vocab_size(), MOST_TOKENS + 1, 1, 1, 16);
+        let config = GptConfig::new(tokenizer.vocab_size(), MAX_TOKENS + 1, 1, 1, 16);
         Self { model: Gpt::new(&config, seed, &Device::flex()).unwrap(), tokenizer }
     }
 
@@ -339,7 +339,7 @@ impl Writer {
     fn write(&self, constraint: &Arc<Constraint>, sequence: u64) -> (Vec<u32>, bool) {
         let config = GenerationConfig {
             strategy: Strategy::Sample,
-            max_new_tokens: MOST_TOKENS,
+            max_new_tokens: MAX_TOKENS,
             end_tokens: self.tokenizer.end_of_text().into_iter().collect(),
             top_k: if sequence.is_multiple_of(4) { 30 } else { 0 },
             seed: 11,

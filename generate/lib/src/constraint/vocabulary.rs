@@ -12,7 +12,7 @@ use crate::error::Cause;
 /// 2,000 words takes a tenth of a second and fits. The unit grows linearly with an expression, but
 /// the cost of an expression like `.*.*.*` grows with its square: some seconds at this limit,
 /// minutes and gigabytes beyond.
-const MOST_FUEL: u64 = 30_000;
+const MAX_FUEL: u64 = 30_000;
 
 /// The first byte of a special token's name in the trie; the byte occurs in no UTF-8 text.
 pub(super) const MARKER: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
@@ -50,7 +50,7 @@ impl Vocabulary {
     fn of(tokens: &TokEnv, end_tokens: Vec<u32>) -> Result<Self, Cause> {
         let mut factory = ParserFactory::new_simple(tokens)?;
         let limits = factory.quiet().limits_mut();
-        (limits.verbose_errors, limits.initial_lexer_fuel) = (false, MOST_FUEL);
+        (limits.verbose_errors, limits.initial_lexer_fuel) = (false, MAX_FUEL);
         Ok(Self { factory: Arc::new(factory), end_tokens })
     }
 

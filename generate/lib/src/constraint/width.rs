@@ -7,22 +7,22 @@ use llguidance::earley::{CGrammar, CSymIdx};
 /// Most rule steps that may start together at the beginning of a text. The parser searches all of
 /// them for each one, so its time grows with their square, and checks its own limit only then:
 /// 30,000 take ten seconds a token.
-const MOST_AT_FIRST: usize = 5_000;
+const MAX_AT_FIRST: usize = 5_000;
 
 /// Most rule steps that may start together later: with the one that they follow, they are the 2,000
 /// that the parser allows in the middle of a text.
-const MOST_LATER: usize = 1_999;
+const MAX_LATER: usize = 1_999;
 
 /// Most steps examined in total, which takes less than a second: a grammar of a megabyte can have a
 /// hundred times as many.
-const MOST_IN_ALL: usize = 5_000_000;
+const MAX_IN_ALL: usize = 5_000_000;
 
 /// Whether more rules start at one position than the parser can follow, or than can be counted
 /// quickly.
 pub(super) fn is_too_wide(grammar: &CGrammar) -> bool {
     let start = grammar.start();
-    let mut left = MOST_IN_ALL;
-    if starting_with(grammar, start, MOST_AT_FIRST, &mut left).is_none() {
+    let mut left = MAX_IN_ALL;
+    if starting_with(grammar, start, MAX_AT_FIRST, &mut left).is_none() {
         return true;
     }
     let (mut seen, mut open) = (HashSet::from([start]), vec![start]);
@@ -34,7 +34,7 @@ pub(super) fn is_too_wide(grammar: &CGrammar) -> bool {
             // A rule's first part starts where the rule starts, so it is already counted.
             for &part in parts.iter().skip(1) {
                 if !checked.contains(&part) {
-                    let Some(together) = starting_with(grammar, part, MOST_LATER, &mut left) else { return true };
+                    let Some(together) = starting_with(grammar, part, MAX_LATER, &mut left) else { return true };
                     checked.extend(together);
                 }
             }

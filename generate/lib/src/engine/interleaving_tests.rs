@@ -37,7 +37,7 @@ const LIMITS: Limits = Limits { tokens_per_step: 4, slots: 16 };
 const ORDERS: usize = 10_000;
 
 /// Steps of all threads in one order: more are threads that wait for ever.
-const MOST_STEPS: usize = 100_000;
+const MAX_STEPS: usize = 100_000;
 
 /// Runs `act` in so many orders, in which every thread may be held up anywhere, and in as many in
 /// which few are, but for long.
@@ -48,7 +48,7 @@ fn explore(act: impl Fn() + Clone + Send + Sync + 'static) {
         let mut config = Config::new();
         config.stack_size = 1 << 20;
         config.silence_warnings = true; // of orderings that it takes for stronger ones: tools/interleavings
-        config.max_steps = shuttle::MaxSteps::FailAfter(MOST_STEPS);
+        config.max_steps = shuttle::MaxSteps::FailAfter(MAX_STEPS);
         let act = act.clone();
         pool.install(|| Runner::new(scheduler, config).run(act))
     };

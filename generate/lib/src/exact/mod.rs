@@ -31,7 +31,7 @@ use tree::{Prefix, Tree};
 /// Most prefixes in one pass through the model. A strict best-first search would expand one at a
 /// time, since a child of the best may beat the second best. But one pass over sixteen rows, which
 /// reads the weights once, costs less than sixteen passes.
-pub(crate) const MOST_ROWS: usize = 16;
+pub(crate) const MAX_ROWS: usize = 16;
 
 /// Continues the first prompt by its most probable texts.
 pub(crate) fn write(sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
@@ -171,7 +171,7 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
     let (vocab_size, job) = (sequences.vocab_size(), tree.job);
     let prompt_len = sequences.ids(0).len();
     // The opening beam search may use half of the nodes.
-    let beams = (job.plan.config.max_nodes / 2 / tree.longest).clamp(1, MOST_ROWS);
+    let beams = (job.plan.config.max_nodes / 2 / tree.longest).clamp(1, MAX_ROWS);
     let mut opening = true;
     let mut next = vec![Prefix::ROOT];
     loop {
@@ -191,7 +191,7 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
             tree.keep(children);
         }
         if !opening {
-            next = tree.take_best(MOST_ROWS);
+            next = tree.take_best(MAX_ROWS);
         }
 
         let answer = on_progress(tree.nodes());

@@ -78,9 +78,9 @@ fn strategy(config: &GenerationConfig, prompts: usize) -> (Write, usize, usize) 
             (beam::write, prompts, each.max(config.num_beams))
         }
         // One prompt after another, because each fills the passes with its own prefixes, at most
-        // `MOST_ROWS` together. A search that needs more rows than it returns texts gets more
+        // `MAX_ROWS` together. A search that needs more rows than it returns texts gets more
         // memory as it grows.
-        Strategy::Exact => (exact::write, 1, each.min(exact::MOST_ROWS)),
+        Strategy::Exact => (exact::write, 1, each.min(exact::MAX_ROWS)),
     }
 }
 

@@ -141,7 +141,7 @@ fn windows(ids: &[u32], context_length: usize, stride: usize) -> Vec<Stretch<'_>
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::MOST_TOKENS;
+    use super::super::MAX_TOKENS;
     use super::super::tests::{CONTEXT, by_hand, model, to_the_end};
     use super::*;
     use burn::tensor::Device;
@@ -231,7 +231,7 @@ mod tests {
     fn texts_that_were_read_whole_before_it_broke_off_are_kept() {
         let (text, texts) = ([1; 2 * CONTEXT], 300);
         // Two windows each, the second a token longer: those of all texts are read before any first.
-        let firsts = MOST_TOKENS / CONTEXT - texts;
+        let firsts = MAX_TOKENS / CONTEXT - texts;
         let scored = score_texts(&model(), &vec![&text[..]; texts], CONTEXT, &mut |_| ControlFlow::Break(())).unwrap();
         assert!(scored[..firsts].iter().all(|text| text.as_ref().is_some_and(|text| text.len() == 2 * CONTEXT - 1)));
         assert!(firsts < texts && scored[firsts..].iter().all(Option::is_none));

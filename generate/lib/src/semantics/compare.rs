@@ -23,14 +23,14 @@ pub struct Difference {
     pub only_here: Vec<u32>,
     /// Tokens possible only there, most probable first.
     pub only_there: Vec<u32>,
-    /// The tokens whose probability differs, largest difference first; at most [`MOST_TOKENS`].
+    /// The tokens whose probability differs, largest difference first; at most [`MAX_TOKENS`].
     pub tokens: Vec<TokenDifference>,
     /// The rules that cause the difference, largest effect first.
     pub causes: Vec<Cause>,
 }
 
 /// How many tokens a [`Difference`] lists.
-pub const MOST_TOKENS: usize = 8;
+pub const MAX_TOKENS: usize = 8;
 
 /// A token's two probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -99,7 +99,7 @@ fn difference(semantics: Semantics, here: &[f64], there: &[f64], causes: Vec<Cau
     let both = (0..).zip(here.iter().zip(there)).map(|(id, (&here, &there))| TokenDifference { id, here, there });
     let mut tokens: Vec<TokenDifference> = both.filter(|token| width(token) > ROUNDING).collect();
     tokens.sort_by(|a, b| width(b).total_cmp(&width(a)));
-    tokens.truncate(MOST_TOKENS);
+    tokens.truncate(MAX_TOKENS);
     Difference {
         semantics,
         total_variation: total_variation(here, there),

@@ -8,5 +8,5 @@
 mod compare;
 mod explain;
 
-pub use compare::{Cause, Difference, MOST_TOKENS, TokenDifference, compare};
+pub use compare::{Cause, Difference, MAX_TOKENS, TokenDifference, compare};
 pub use explain::explain;

@@ -11,7 +11,7 @@ use crate::{error::Result, tokens::from_tensor};
 
 /// Most tokens in one pass through the model, if the device allows as many. It bounds the memory of
 /// a long prefill.
-const MOST_TOKENS: usize = 8192;
+const MAX_TOKENS: usize = 8192;
 
 /// Decode steps in succession after which the step is recorded, if the device can: recording costs
 /// as much as a few steps.
@@ -65,7 +65,7 @@ impl<'a> ModelSequences<'a> {
         let device = model.device();
         let replays = !is_cpu(&device) && recorded::wanted().unwrap_or(true);
         let cache = KvCache::new(model.config(), prompts.len(), slots, &device);
-        let most_tokens = model.tokens_at_once(MOST_TOKENS);
+        let most_tokens = model.tokens_at_once(MAX_TOKENS);
         Self { model, cache, rows, most_tokens, replays, decode_streak: 0, recorded: None }
     }
 

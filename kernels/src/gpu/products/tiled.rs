@@ -322,7 +322,7 @@ const FEWEST: usize = 32;
 /// Cubes that fit on a multiprocessor at once, by their registers.
 const AT_ONCE: usize = 2;
 /// Minimum number of slices in a part of the depth.
-const FEWEST_SLICES: usize = 8;
+const MIN_SLICES: usize = 8;
 
 /// The number of pairs of factors, the rows of `a`, the depth, and the columns of `b`.
 pub fn sizes(a: &CubeTensor, b: &CubeTensor) -> [usize; 4] {
@@ -344,7 +344,7 @@ pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> 
     let stride = result_stride(n);
     let tiles = m.div_ceil(TILE) * stride.div_ceil(TILE);
     let at_once = a.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(1) as usize * AT_ONCE;
-    let most = if count == 1 { depth / (DEPTH * FEWEST_SLICES) } else { 1 };
+    let most = if count == 1 { depth / (DEPTH * MIN_SLICES) } else { 1 };
     let part = depth.div_ceil((at_once / tiles).clamp(1, most.max(1))).next_multiple_of(DEPTH);
     let parts = depth.div_ceil(part);
     let summed = if parts > 1 { DType::F32 } else { to };

@@ -50,13 +50,13 @@ type Fastest = BTreeMap<String, Kernel>;
 static KNOWN: Mutex<(Fastest, Option<PathBuf>)> = Mutex::new((BTreeMap::new(), None));
 
 /// More than the size of any file written here.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// How long a kernel is timed, roughly; one that takes longer runs once.
 const TARGET_TIME: Duration = Duration::from_millis(20);
 
 /// Maximum number of runs of a kernel.
-const MOST_RUNS: u128 = 20;
+const MAX_RUNS: u128 = 20;
 
 /// Numbers of two results that are compared at a time.
 const AT_ONCE: usize = 1 << 22;
@@ -68,7 +68,7 @@ pub fn keep_in(file: &Path) {
 }
 
 fn read(file: &Path) -> io::Result<Fastest> {
-    Ok(serde_json::from_slice(&read_whole(file, MOST_BYTES)?)?)
+    Ok(serde_json::from_slice(&read_whole(file, MAX_BYTES)?)?)
 }
 
 /// `y = a b` by the fastest kernel, which is determined first if it is unknown.
@@ -132,7 +132,7 @@ fn time(kernel: Kernel, a: &CubeTensor, b: &CubeTensor, reference: &CubeTensor) 
         Some(began.elapsed() / times)
     };
     let once = run(1)?;
-    let times = (TARGET_TIME.as_nanos() / once.as_nanos().max(1)).clamp(1, MOST_RUNS) as u32;
+    let times = (TARGET_TIME.as_nanos() / once.as_nanos().max(1)).clamp(1, MAX_RUNS) as u32;
     if times == 1 { Some(once) } else { run(times) }
 }
 

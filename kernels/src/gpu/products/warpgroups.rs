@@ -230,9 +230,9 @@ fn by_warpgroups<T: Float, N: Size>(
 /// Minimum number of rows and of columns: below this a tile would be mostly empty.
 const FEWEST: usize = 128;
 /// Minimum number of slices in a part of the depth.
-const FEWEST_SLICES: usize = 8;
+const MIN_SLICES: usize = 8;
 /// Maximum number of parts of the depth.
-const MOST_PARTS: usize = 16;
+const MAX_PARTS: usize = 16;
 /// Time per slice, and per tile in addition to its slices, in nanoseconds.
 const SLICE_NS: usize = 700;
 /// See [`SLICE_NS`].
@@ -248,7 +248,7 @@ fn best_parts(tiles: usize, slices: usize, multiprocessors: usize, numbers: usiz
         let summing = if *parts > 1 { numbers * parts * 2 * size_of::<f32>() / BYTES_A_NS } else { 0 };
         turns * (slices.div_ceil(*parts) * SLICE_NS + TILE_NS) + summing
     };
-    (1..=MOST_PARTS.min(slices / FEWEST_SLICES).max(1)).min_by_key(nanoseconds).unwrap_or(1)
+    (1..=MAX_PARTS.min(slices / MIN_SLICES).max(1)).min_by_key(nanoseconds).unwrap_or(1)
 }
 
 /// The plan of a product by this kernel.

@@ -19,5 +19,5 @@ mod train_config;
 pub use crate::error::ConfigError;
 pub use facts::{DeviceKind, TextFacts};
 pub use keys::{Curve, OptimizerKind, Precision, Settings, Spikes, TrainConfig, help};
-pub use resolve::{MOST_PASSES_OF_LARGE, assumed_vocab_size, fitting_context, most_steps};
+pub use resolve::{MAX_PASSES_OF_LARGE, assumed_vocab_size, fitting_context, most_steps};
 pub use settings::{DEFAULT, DataConfig, recipes, shipped};

@@ -22,18 +22,18 @@ use crate::{error::ConfigError, note::Note};
 const BEST: &str = "qwen3";
 
 /// With more passes than this over one text, a model mainly memorises it.
-const MOST_PASSES: f64 = 40.0;
+const MAX_PASSES: f64 = 40.0;
 
 /// A model of at least `LARGE` parameters gains nothing from more passes than this, whatever its
 /// dropout: on texts of 60 KB and of a megabyte, such models had learned as much after thirty as
 /// after sixty, ninety or two hundred. Smaller ones still gain (bench/LEARNING.md).
-pub const MOST_PASSES_OF_LARGE: f64 = 30.0;
+pub const MAX_PASSES_OF_LARGE: f64 = 30.0;
 
 /// Fewest parameters of a large model by that rule.
 const LARGE: u64 = 200_000;
 
 /// Fewest steps of a run, however little text there is.
-const FEWEST_STEPS: u64 = 200;
+const MIN_STEPS: u64 = 200;
 
 /// The number of steps after which a model with this many parameters learns no more from a text of
 /// `train_tokens`, however much time there is.
@@ -41,7 +41,7 @@ pub fn most_steps(parameters: u64, train_tokens: u64, tokens_per_step: u64) -> u
     if parameters < LARGE {
         return u64::MAX;
     }
-    ((MOST_PASSES_OF_LARGE * train_tokens as f64 / tokens_per_step as f64) as u64).max(FEWEST_STEPS)
+    ((MAX_PASSES_OF_LARGE * train_tokens as f64 / tokens_per_step as f64) as u64).max(MIN_STEPS)
 }
 
 impl Settings {
@@ -188,13 +188,13 @@ impl Settings {
         let DeviceFacts { name, budget, minutes, .. } = device.facts();
         // All parts are chosen by now, so this only returns the shape.
         let affordable = budget / self.choose_parts(facts.vocab_size).training_flops_per_token();
-        let useful = MOST_PASSES * train_tokens;
+        let useful = MAX_PASSES * train_tokens;
         let tokens = affordable.min(useful);
-        let steps = round(tokens / tokens_per_step).clamp(FEWEST_STEPS, 1_000_000);
+        let steps = round(tokens / tokens_per_step).clamp(MIN_STEPS, 1_000_000);
         let mut chosen = ReasonedKeys::default();
         let max_steps = chosen.key("max_steps", &mut self.max_steps, steps);
         if useful < affordable {
-            // FEWEST_STEPS can make this more than MOST_PASSES when the text is very short.
+            // MIN_STEPS can make this more than MAX_PASSES when the text is very short.
             let passes = max_steps as f64 * tokens_per_step / train_tokens;
             chosen.because(format!("{passes:.0} passes over the text; more would only learn it by heart"), reasons);
         } else if let Some(keys) = chosen.keys() {

@@ -174,11 +174,11 @@ pub(super) fn unwritable(error: toml::ser::Error) -> ConfigError {
 }
 
 /// Largest size of a configuration file.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Parses a configuration file with `read`; the error names the file.
 pub(super) fn in_file<T>(path: &Path, read: impl Fn(&str) -> Result<T, ConfigError>) -> Result<T, ConfigError> {
-    let text = read_whole(path, MOST_BYTES).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+    let text = read_whole(path, MAX_BYTES).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
     let text = text.map_err(|reason| ConfigError::File { path: path.to_owned(), reason })?;
     read(&text).map_err(|error| ConfigError::InFile { path: path.to_owned(), source: error.into() })
 }

@@ -12,7 +12,7 @@ use crate::step::{Learner, StepResult};
 use crate::{distributed::all_ok, step::progress::Progress, units::grouped};
 
 /// Most reports kept for one step; later ones replace the last.
-const MOST_REPORTS: u64 = 32;
+const MAX_REPORTS: u64 = 32;
 
 impl Trainer<'_> {
     /// Skips the batch that was just tried, whose loss or gradient is not finite: reports it, and
@@ -66,7 +66,7 @@ impl Trainer<'_> {
         };
         // Window numbers only increase, so the skipped batches of this step are the last ones.
         let of_this_step = left_out.iter().rev().zip(0..).take_while(|(first, i)| **first + i * count == window);
-        let file = self.folder.not_finite_report(step, (of_this_step.count() as u64).min(MOST_REPORTS));
+        let file = self.folder.not_finite_report(step, (of_this_step.count() as u64).min(MAX_REPORTS));
         self.reporter.note(report.line(&file).into());
         self.folder.ensure_there()?;
         report.write(&file)?;

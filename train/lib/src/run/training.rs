@@ -15,7 +15,7 @@ use super::{
     card::Card, folder::RunFolder, schedule::learning_rate, speedometer::Speedometer, time_budget::TimeBudget,
 };
 use crate::config::TrainConfig;
-use crate::step::{Attempt, Learner, MOST_IN_FLIGHT, StepResult, progress::Best};
+use crate::step::{Attempt, Learner, MAX_IN_FLIGHT, StepResult, progress::Best};
 use crate::{
     distributed::broadcast, error::Result, memory::keeping::give_back_freed_memory, note::Note, units::counted,
 };
@@ -129,7 +129,7 @@ impl Trainer<'_> {
         let learning_rate = learning_rate(&self.learner.config, self.learner.progress.step);
         let asked = || (self.stop)() || self.reporter.stop_requested();
         let gpt = self.learner.enqueue_step(gpt, learning_rate, &asked)?;
-        let most = if is_first || self.needs_result() { 0 } else { MOST_IN_FLIGHT };
+        let most = if is_first || self.needs_result() { 0 } else { MAX_IN_FLIGHT };
         self.drain(gpt, most)
     }
 

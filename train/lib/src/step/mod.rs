@@ -77,7 +77,7 @@ pub enum Attempt {
 
 /// Steps in flight when the next one is enqueued. One keeps the device busy; more would only delay
 /// the results.
-pub const MOST_IN_FLIGHT: usize = 1;
+pub const MAX_IN_FLIGHT: usize = 1;
 
 /// Steps in flight, oldest first: steps given to a GPU before the host knows the outcome of the
 /// previous one. If the host waited for each step before it prepared the next, the GPU would idle

@@ -25,7 +25,7 @@ const ABOUT: About = About {
 };
 
 /// The most that is held of a chat in reverse order. Facebook's files have ten thousand messages.
-const MOST_HELD_BYTES: usize = 64 << 20;
+const MAX_HELD_BYTES: usize = 64 << 20;
 
 impl Reader for ChatJson {
     fn about(&self) -> &About {
@@ -281,8 +281,8 @@ impl<'de> Visitor<'de> for Messages<'_, '_> {
                 continue;
             };
             held_bytes += size_of::<String>() + turn.len();
-            if held_bytes > MOST_HELD_BYTES {
-                let most = MOST_HELD_BYTES >> 20;
+            if held_bytes > MAX_HELD_BYTES {
+                let most = MAX_HELD_BYTES >> 20;
                 return Err(A::Error::custom(format!("it begins with the newest message, and has over {most} MiB")));
             }
             held.push(turn);

@@ -14,10 +14,10 @@ use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read};
 
 /// The most that is read of a mail: what comes after that is attachments.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// The most MIME parts of a mail that are read.
-const MOST_PARTS: usize = 64;
+const MAX_PARTS: usize = 64;
 
 /// The format of a file with a single mail.
 pub struct Mail;
@@ -60,7 +60,7 @@ impl Reader for Mail {
 /// When it cannot be read.
 pub fn read_beginning(content: &Content<'_>) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    let read = content.bytes()?.take(MOST_BYTES).read_to_end(&mut bytes);
+    let read = content.bytes()?.take(MAX_BYTES).read_to_end(&mut bytes);
     read.map_err(|error| content.cannot_read("0 bytes", error))?;
     Ok(bytes)
 }
@@ -102,7 +102,7 @@ impl Reader for Mbox {
         let mut needs_date = false;
         loop {
             line.clear();
-            let read = reader.by_ref().take(MOST_BYTES).read_until(b'\n', &mut line);
+            let read = reader.by_ref().take(MAX_BYTES).read_until(b'\n', &mut line);
             let n = read.map_err(|error| content.cannot_read("the last mail", error))?;
             let begins = after_empty && line.starts_with(b"From ") && (!needs_date || has_date(&line));
             if n == 0 || begins {
@@ -112,7 +112,7 @@ impl Reader for Mbox {
                 mail.clear();
                 needs_date |= !begun && has_date(&line);
                 begun = true;
-            } else if mail.len() + n <= MOST_BYTES as usize {
+            } else if mail.len() + n <= MAX_BYTES as usize {
                 let arrows = line.iter().take_while(|&&byte| byte == b'>').count();
                 let escaped = arrows > 0 && line[arrows..].starts_with(b"From ");
                 mail.extend_from_slice(&line[usize::from(escaped)..]);
@@ -186,7 +186,7 @@ fn is_mostly_utf8(bytes: &[u8]) -> bool {
 /// The text of a mail's body: its plain text parts, else its HTML parts as text.
 fn body(message: &Message<'_>, content: &Content<'_>) -> String {
     let mut text = String::new();
-    for part in message.text_bodies().take(MOST_PARTS) {
+    for part in message.text_bodies().take(MAX_PARTS) {
         let shown = match &part.body {
             PartType::Text(text) => decoded(part, text, message, content).replace("\r\n", "\n"),
             PartType::Html(page) if content.options.clean == Clean::Off => {

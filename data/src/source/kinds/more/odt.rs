@@ -27,7 +27,7 @@ const SKIPPED: [&str; 5] = ["tracked-changes", "annotation", "note-citation", "f
 
 /// The most spaces that `<text:s>` elements may add in a document: a few bytes could request a huge
 /// run.
-const MOST_SPACES: usize = 1 << 20;
+const MAX_SPACES: usize = 1 << 20;
 
 impl Reader for Odt {
     fn about(&self) -> &About {
@@ -181,7 +181,7 @@ impl Extractor {
             Node::Text(text) if self.paragraphs > 0 => self.prose().push_collapsed(text),
             Node::Start("s", tag) => {
                 let requested: usize = attribute(tag, "c").and_then(|count| count.parse().ok()).unwrap_or(1);
-                let count = requested.min(MOST_SPACES - self.spaces);
+                let count = requested.min(MAX_SPACES - self.spaces);
                 self.spaces += count;
                 self.prose().push(&" ".repeat(count));
             }

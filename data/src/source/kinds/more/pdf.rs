@@ -35,14 +35,14 @@ const LARGEST_BYTES: u64 = 256 << 20;
 /// Limits against hostile files, which can draw the same again and again, or decompress to more
 /// than the memory: glyphs on a page; drawings and bytes of text in a file; decompressed bytes of a
 /// stream and of all streams.
-const MOST_GLYPHS_A_PAGE: usize = 200_000;
-const MOST_DRAWINGS: u64 = 50_000_000;
-const MOST_BYTES: usize = 64 << 20;
-const MOST_STREAM_BYTES: u64 = 128 << 20;
-const MOST_STREAMS_BYTES: u64 = 8 << 30;
+const MAX_GLYPHS_A_PAGE: usize = 200_000;
+const MAX_DRAWINGS: u64 = 50_000_000;
+const MAX_BYTES: usize = 64 << 20;
+const MAX_STREAM_BYTES: u64 = 128 << 20;
+const MAX_STREAMS_BYTES: u64 = 8 << 30;
 
 /// The most layers of nested compression.
-const MOST_FILTERS: u32 = 4;
+const MAX_FILTERS: u32 = 4;
 
 /// The stack of the thread that reads a file: the library reads nested forms recursively.
 const STACK_BYTES: usize = 64 << 20;
@@ -97,8 +97,8 @@ fn pages(bytes: Vec<u8>) -> Result<(Option<String>, Vec<String>), String> {
     for page in pdf.pages().iter() {
         let text = text_of(page, &pdf, &cache, &mut drawings);
         length += text.len();
-        if length > MOST_BYTES {
-            return Err(format!("more than {} MiB of text", MOST_BYTES >> 20));
+        if length > MAX_BYTES {
+            return Err(format!("more than {} MiB of text", MAX_BYTES >> 20));
         }
         pages.push(text);
     }
@@ -136,7 +136,7 @@ fn ensure_no_bomb(bytes: &[u8]) -> Result<(), String> {
             layers += 1;
             let unpacked = length(&mut decompressed(content, layers));
             all += unpacked;
-            if unpacked > MOST_STREAM_BYTES || all > MOST_STREAMS_BYTES || layers > MOST_FILTERS {
+            if unpacked > MAX_STREAM_BYTES || all > MAX_STREAMS_BYTES || layers > MAX_FILTERS {
                 return Err("it unpacks to more than any text".to_owned());
             }
         }
@@ -167,7 +167,7 @@ fn length(content: &mut dyn BufRead) -> u64 {
     while let Ok(length @ 1..) = content.fill_buf().map(<[u8]>::len) {
         content.consume(length);
         bytes += length as u64;
-        if bytes > MOST_STREAM_BYTES {
+        if bytes > MAX_STREAM_BYTES {
             break;
         }
     }
@@ -196,7 +196,7 @@ impl TextLayer<'_> {
     /// which the caller of the library catches.
     fn count_drawings(&mut self, drawings: usize) {
         *self.drawings += drawings as u64;
-        if *self.drawings > MOST_DRAWINGS || self.placed.len() > MOST_GLYPHS_A_PAGE {
+        if *self.drawings > MAX_DRAWINGS || self.placed.len() > MAX_GLYPHS_A_PAGE {
             resume_unwind(Box::new("it draws more than any text".to_owned()));
         }
     }

@@ -153,8 +153,8 @@ pub(super) struct Slices {
 impl Slices {
     /// Slices for distances in nats up to `furthest`.
     pub(super) fn up_to(furthest: f32) -> Self {
-        const MOST_NATS: f32 = 32.0;
-        Self { per_nat: f32::from(SLICES) / furthest.clamp(1e-3, MOST_NATS) }
+        const MAX_NATS: f32 = 32.0;
+        Self { per_nat: f32::from(SLICES) / furthest.clamp(1e-3, MAX_NATS) }
     }
 
     /// The slice of a distance when walking away from 0.

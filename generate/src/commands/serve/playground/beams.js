@@ -38,7 +38,7 @@ async function searchBeams(signal) {
       return { rank, score, end, tokens };
     });
     const lost = await givenUp(steps ?? [], found);
-    app.beams = { request, tree, from, prompt, texts: [...found, ...lost.slice(-MOST_GIVEN_UP)] };
+    app.beams = { request, tree, from, prompt, texts: [...found, ...lost.slice(-MAX_GIVEN_UP)] };
     byId("beam-tree").replaceChildren(beamList(app.beams));
     byId("beams-words").textContent = `${plural(found.length, "text")}, the best first${wordsOfLost(lost.length, account)}.`;
   } catch (error) {
@@ -53,16 +53,16 @@ function beamCommands() {
 }
 
 /** Most pruned branches shown, so that the tree stays readable: those that got furthest. */
-const MOST_GIVEN_UP = 60;
+const MAX_GIVEN_UP = 60;
 
 /** Most candidates in a search's trace: each takes some hundred bytes. */
-const MOST_ACCOUNT = 1 << 16;
+const MAX_ACCOUNT = 1 << 16;
 
-const givesAccount = ({ max_tokens: tokens, num_beams: beams }) => tokens * beams * 2 * beams <= MOST_ACCOUNT;
+const givesAccount = ({ max_tokens: tokens, num_beams: beams }) => tokens * beams * 2 * beams <= MAX_ACCOUNT;
 
 function wordsOfLost(count, { trace }) {
   if (!trace) return "; with fewer beams or tokens it is shown what was given up";
-  if (count > MOST_GIVEN_UP) return `; in grey the last ${MOST_GIVEN_UP} of ${number(count)} branches that were given up`;
+  if (count > MAX_GIVEN_UP) return `; in grey the last ${MAX_GIVEN_UP} of ${number(count)} branches that were given up`;
   return count > 0 ? `; in grey ${plural(count, "branch", "branches")} given up on the way` : "";
 }
 

@@ -72,12 +72,12 @@ function takeSample(card) {
   return true;
 }
 
-const MOST_PROMPT = 160;
+const MAX_PROMPT = 160;
 
 /** Shows the end of the text that a view's texts continue. */
 function promptShown() {
   const text = textOf(tokensTo(app.tree, app.current));
-  const tail = text.length > MOST_PROMPT ? `… ${text.slice(-MOST_PROMPT).replace(/^\S*\s/, "")}` : text;
+  const tail = text.length > MAX_PROMPT ? `… ${text.slice(-MAX_PROMPT).replace(/^\S*\s/, "")}` : text;
   return element("p", { class: "prose small prompt", text: tail || "An empty text: a document begins." });
 }
 

@@ -65,13 +65,13 @@ function alternatives(top, texts) {
 }
 
 /** Most prompts per request. */
-const MOST_PROMPTS = 128;
+const MAX_PROMPTS = 128;
 
 /** Fetches the texts of unknown tokens: each is echoed as a prompt of its own, which returns the bytes of incomplete characters. */
 async function nameAll(ids) {
   const unknown = [...new Set(ids)].filter((id) => !pieces.has(id));
   while (unknown.length > 0) {
-    const prompt = unknown.splice(0, MOST_PROMPTS).map((id) => [id]);
+    const prompt = unknown.splice(0, MAX_PROMPTS).map((id) => [id]);
     const body = { model: settings.model, prompt, max_tokens: 0, echo: true, logprobs: 0, return_token_ids: true };
     const { choices } = await ask("/v1/completions", body);
     choices.forEach((choice) => tokensOfChoice(choice, joiner()));

@@ -47,11 +47,11 @@ function branchItem(id, onPath) {
     end.children.length > 0 ? branchList(end.children, onPath) : null);
 }
 
-const MOST_PREVIEW = 90;
+const MAX_PREVIEW = 90;
 
 function preview({ tokens, how }) {
   const text = textOf(tokens).replace(/\s+/g, " ");
-  const short = text.length > MOST_PREVIEW ? `${text.slice(0, MOST_PREVIEW)}…` : text;
+  const short = text.length > MAX_PREVIEW ? `${text.slice(0, MAX_PREVIEW)}…` : text;
   return short.trim() === "" ? (how && tokens.length === 0 ? "…" : visible(textOf(tokens)) || "(empty)") : short;
 }
 

@@ -11,7 +11,7 @@ pub mod training;
 mod walk;
 
 use burn::tensor::Device;
-use ember_decoding::score::MOST_LOGITS;
+use ember_decoding::score::MAX_LOGITS;
 use ember_kernels::is_cpu;
 use ember_model::GptConfig;
 use ember_model::operations::{Kind, Operation};
@@ -155,7 +155,7 @@ impl Prediction<'_> {
     /// Scoring known text: the logits of some positions at once, twice because of their logarithms;
     /// none are left at the end.
     pub fn score(&self) -> Parts {
-        let at_once = self.tokens().min((MOST_LOGITS / self.config.vocab_size).max(1));
+        let at_once = self.tokens().min((MAX_LOGITS / self.config.vocab_size).max(1));
         let head = self.stream() + at_once * (self.config.n_embd + 2 * self.config.vocab_size);
         self.inference(forward_peak(self.config, self.tokens()).max(head), 0, 0, 0)
     }
