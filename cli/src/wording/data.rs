@@ -13,7 +13,7 @@ pub fn line(error: &(dyn Error + 'static)) -> Option<String> {
         prepare::Error::Source(error) => of_source(error),
         prepare::Error::Tokenizer(error) => of_tokenizer(error),
         prepare::Error::OneSided { val, documents } => Some(format!(
-            "{val} of {documents} documents fell to validation; give another --seed or more different documents"
+            "the random split put {val} of {documents} documents into validation; give another --seed or more different documents"
         )),
         _ => None,
     })

@@ -88,8 +88,8 @@ impl<'a> Checkpoint<'a> {
         let is_own = fs::read(checkpoint.file(OWNER)).is_ok_and(|owner| owner == checkpoint.owner.as_bytes());
         if checkpoint.every.is_none() || !is_own || !checkpoint.is_begun() {
             if checkpoint.is_begun() {
-                let others = "with another text, other settings or another version of this program";
-                progress.note(&format!("{} was begun before {others}: it is begun anew", options.out.display()));
+                let others = "another text, other settings or another version of this program";
+                progress.note(&format!("{} holds progress of {others}; starting over", options.out.display()));
             }
             checkpoint.remove()?;
         }
@@ -165,17 +165,17 @@ impl<'a> Checkpoint<'a> {
 
     /// Notes that a file of the folder is damaged.
     pub fn note_damaged(&self, path: &Path) {
-        self.progress.note(&format!("{} is damaged: what it held is done again", path.display()));
+        self.progress.note(&format!("{} is damaged; its part of the work is repeated", path.display()));
     }
 
     /// Notes that the tokens so far were made with another tokenizer.
     pub fn note_other_tokenizer(&self) {
-        self.progress.note("the tokenizer is another one than before: the encoding begins anew");
+        self.progress.note("the tokenizer has changed; encoding starts over");
     }
 
     /// Notes where the call resumes.
     pub fn note_resuming(&self, what: &str, source: &str) {
-        self.progress.note(&format!("{} was begun before: {what} goes on in {source}", self.out.display()));
+        self.progress.note(&format!("{}: resuming {what} in {source}", self.out.display()));
     }
 
     /// Ends the call. The folder is kept only if the same call could resume from it.
@@ -188,7 +188,7 @@ impl<'a> Checkpoint<'a> {
         if !is_stopped || !self.is_begun() {
             return self.remove();
         }
-        let line = format!("what is done is kept in {}: the same command goes on from there", self.out.display());
+        let line = format!("progress is kept in {}; run the same command again to continue", self.out.display());
         self.progress.note(&line);
         Ok(())
     }

@@ -82,7 +82,7 @@ pub fn empty_text_error(sources: &[Source]) -> Error {
         0 | 1 => String::new(),
         all => format!(" and {}", counted(all - 1, "other file")),
     };
-    Error::unusable(format!("the text is empty: there is nothing but white space in {first}{more}; give some"))
+    Error::unusable(format!("the text is empty: there is only white space in {first}{more}; give a file with text"))
 }
 
 /// Titles kept over all sources.
@@ -136,7 +136,7 @@ impl<'a> Corpus<'a> {
                     }
                 }
                 Input::Stories { count: 0 } => {
-                    return Err(Error::unusable("0 stories of the built-in corpus are no text; ask for more"));
+                    return Err(Error::unusable("the number of built-in stories is 0; ask for at least 1"));
                 }
                 Input::Stories { count } => {
                     corpus.parts.push(Part::Stories(stories..stories + count));

@@ -25,7 +25,7 @@ pub fn diff(options: &PrepareOptions, show: &mut dyn FnMut(&str)) -> Result<(), 
     for input in &options.inputs {
         match input {
             Input::Path(path) => listing.add_path(path)?,
-            _ => return Err(Error::unusable("what cleaning changes is shown of files alone; name files or folders")),
+            _ => return Err(Error::unusable("cleaning changes are shown only for files; name files or folders")),
         }
     }
     let uncleaned = ReadOptions { clean: Clean::Off, ..options.reading.clone() };
@@ -71,7 +71,7 @@ fn documents(file: &TextFile, options: &ReadOptions) -> Result<Vec<String>, Erro
                 bytes += text.len();
                 if bytes > MAX_BYTES {
                     let what =
-                        format!("{} has more than {} MiB of text; show a part of it", file.name, MAX_BYTES >> 20);
+                        format!("{} has more than {} MiB of text; split it", file.name, MAX_BYTES >> 20);
                     return Err(Error::unusable(what));
                 }
                 document.push_str(text);

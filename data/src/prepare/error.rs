@@ -24,11 +24,11 @@ pub enum Error {
     #[error("{0}")]
     Unusable(String),
     /// A random split put all documents on one side.
-    #[error("{val} of {documents} documents fell to validation; give another seed or more different documents")]
+    #[error("the random split put {val} of {documents} documents into validation; give another seed or more different documents")]
     OneSided { val: u64, documents: u64 },
     /// The tokenizer lacks characters of the text.
     #[error(
-        "the tokenizer does not know {} of the text, {all} in all ({examples})",
+        "the tokenizer lacks {} of the text, {all} in total ({examples})",
         counted(different, "different character")
     )]
     UnknownCharacters { different: usize, all: u64, examples: String, source: UnknownCharacter },

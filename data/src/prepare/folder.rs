@@ -53,7 +53,7 @@ fn claim(out: &Path) -> Result<Option<File>, Error> {
     }
     match folder.try_lock() {
         Err(TryLockError::WouldBlock) => Err(Error::unusable(format!(
-            "another process prepares a text into {}; wait until it has ended, or name another folder",
+            "another process is preparing a text into {}; wait until it has ended, or name another folder",
             out.display()
         ))),
         _ => Ok(Some(folder)),

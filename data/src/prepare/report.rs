@@ -99,7 +99,7 @@ impl Report {
 fn without_token(share: f64) -> Option<String> {
     (share > 0.0).then(|| {
         format!(
-            "{:.1}% of the tokens stand for what the tokenizer has no token for: a model does not learn it, and no bits per byte are told.",
+            "{:.1}% of the tokens stand for text that the tokenizer lacks: a model cannot learn it, and bits per byte are not reported.",
             (100.0 * share).max(0.1)
         )
     })
@@ -110,7 +110,7 @@ fn notes(survey: &Survey, bytes: [u64; 2], corpus: &Corpus, tokenizer: &Tokenize
     notes.extend(missed_share(survey.documents, bytes, corpus.options));
     if survey.bytes > SAMPLE_BYTES as u64 {
         let mib = SAMPLE_BYTES >> 20;
-        notes.push(format!("A learnt tokenizer saw a sample of at most {mib} MiB spread over the text."));
+        notes.push(format!("A trained tokenizer uses a sample of at most {mib} MiB, spread over the text."));
     }
     if corpus.options.mask {
         let counted = survey.masked.iter().map(|(kind, &count)| format!("{} {}", grouped(count), kind.words(count)));
@@ -120,7 +120,7 @@ fn notes(survey: &Survey, bytes: [u64; 2], corpus: &Corpus, tokenizer: &Tokenize
     }
     let told = LeftOut::told(&corpus.listing.left_out);
     if corpus.listing.left_out.len() > told.len() {
-        notes.push("manifest.json lists all that was left out, each with its reason.".to_owned());
+        notes.push("manifest.json lists everything that was left out, with the reason.".to_owned());
     }
     notes.extend(told.into_iter().map(|kind| format!("Left out: {kind}")));
     notes.extend(guesses(&survey.sources));
@@ -135,7 +135,7 @@ fn notes(survey: &Survey, bytes: [u64; 2], corpus: &Corpus, tokenizer: &Tokenize
         let more = if names.len() > NAMES_SHOWN { ", ..." } else { "" };
         names.truncate(NAMES_SHOWN);
         notes.push(format!(
-            "Special tokens' names in the text are text ({}{more}); only {END_OF_TEXT} separates documents of plain text.",
+            "Names of special tokens ({}{more}) in the text are plain text; only {END_OF_TEXT} separates documents of plain text.",
             names.join(", ")
         ));
     }
@@ -151,7 +151,7 @@ fn missed_share(documents: u64, [train, val]: [u64; 2], options: &PrepareOptions
     }
     let [is, asked] = [100.0 * share, percent(wanted)];
     let why = if options.hold_out == HoldOut::Any && !options.only_stories() {
-        ": a short document is not parted, nor are equal ones; more different text comes closer"
+        ": short documents are not split, and equal ones stay together; more varied text comes closer"
     } else {
         ""
     };
@@ -167,7 +167,7 @@ pub fn guesses(sources: &[Source]) -> Option<String> {
     let replaced: u64 = guessed().map(|(_, guess)| guess.replaced).sum();
     let lost = match replaced {
         0 => String::new(),
-        count => format!("; {} in them could not be read", counted(grouped(count), "character")),
+        count => format!("; {} could not be decoded", counted(grouped(count), "character")),
     };
     let encoding = guess.encoding.name();
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
@@ -175,8 +175,8 @@ pub fn guesses(sources: &[Source]) -> Option<String> {
     let each: Vec<String> = counts.iter().map(|(name, &count)| format!("{} {name}", grouped(count))).collect();
     let each = if each.len() > 1 { format!(" ({})", each.join(", ")) } else { String::new() };
     Some(format!(
-        "{files} not UTF-8 and read as what the text looks like{each}, least surely {name}: {encoding}, \
-         {sure:.2} of 1{lost}."
+        "{files} not UTF-8, so the encoding was guessed{each}; least certain: {name}, {encoding}, confidence \
+         {sure:.2}{lost}."
     ))
 }
 
@@ -223,7 +223,7 @@ fn changes(sources: &[Source]) -> Vec<String> {
     }
     if lone_surrogates > 0 {
         let escapes = counted(grouped(lone_surrogates), "escape");
-        notes.push(format!("Halves of characters, which could not be read: {escapes} in JSON Lines."));
+        notes.push(format!("Unpaired surrogates in JSON Lines, read as U+FFFD: {escapes}."));
     }
     notes
 }

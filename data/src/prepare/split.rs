@@ -167,7 +167,7 @@ impl SplitBuilder {
     pub fn finish(mut self) -> Result<(Split, Duplicates), Error> {
         let documents = self.documents;
         if documents == 0 {
-            return Err(Error::unusable("the text is empty; give some"));
+            return Err(Error::unusable("the text is empty; give a file with text"));
         }
         self.move_near_duplicates_to_first();
         let candidates = self.candidates();
@@ -213,7 +213,7 @@ impl SplitBuilder {
         let percent = self.percent();
         let mut rule = format!("documents whose content has a seeded hash in the lowest {percent}% of its range");
         if !self.near.groups.is_empty() {
-            rule += "; near-duplicates with the first of them";
+            rule += "; near-duplicates follow the first of their group";
         }
         Split { rule, whole: std::mem::take(&mut self.by_chance), cuts: BTreeMap::new() }
     }

@@ -45,7 +45,7 @@ pub fn survey(corpus: &mut Corpus, checkpoint: &mut Checkpoint, progress: &dyn P
             Some((position, known, state)) => {
                 corpus.leave_out(&known)?;
                 unusable = known;
-                checkpoint.note_resuming("the first reading", &corpus.name_of(&position));
+                checkpoint.note_resuming("the first pass", &corpus.name_of(&position));
                 (position, state)
             }
             None => (Position::default(), SurveyState::new(corpus.options)),

@@ -117,7 +117,7 @@ fn an_unknown_character_is_placed_in_its_document() {
     let long = "ab\n".repeat(300_000) + "aé";
     let error = format!("{:#}", try_text(&long, folder.path().to_str().unwrap()).err().unwrap());
     assert!(
-        error.starts_with("the tokenizer does not know 1 different character of the text, 1 in all")
+        error.starts_with("the tokenizer lacks 1 different character of the text, 1 in total")
             && error.contains("'é' once"),
         "{error}"
     );
@@ -160,7 +160,7 @@ fn stories_take_a_tokenizer_whose_end_has_another_name() {
     let manifest = prepare(&options, &Silent).unwrap();
     assert_eq!((manifest.end_of_text, manifest.window_rule), (Some(256), WindowRule::DocumentStart));
     let note =
-        "Special tokens' names in the text are text (</s>); only <|endoftext|> separates documents of plain text.";
+        "Names of special tokens (</s>) in the text are plain text; only <|endoftext|> separates documents of plain text.";
     assert!(manifest.report.notes.contains(&note.to_owned()), "{:?}", manifest.report.notes);
     let data = Dataset::open(&options.out).unwrap();
     let mut first = Vec::new();
@@ -185,7 +185,7 @@ fn what_cannot_be_prepared_is_named() {
     let error = |content: &str| try_text(content, "auto").err().unwrap().to_string();
     assert!(error(" \n\n ").contains("the text is empty"));
     assert!(error("x").contains("one character long"));
-    assert!(error(&format!("same{END_OF_TEXT}same")).contains("the same text"));
+    assert!(error(&format!("same{END_OF_TEXT}same")).contains("documents are equal"));
     let folder = tempfile::tempdir().unwrap();
     let mut bad = options(folder.path(), Vec::new(), "auto");
     assert!(prepare(&bad, &Silent).unwrap_err().to_string().contains("no text was named"));
@@ -258,7 +258,7 @@ fn what_cannot_be_used_in_a_folder_is_left_out_and_said() {
         "Left out: 2 text files that cannot be used, the first: c.txt is not UTF-8 text: byte 3000002 (0xE9)",
         "Left out: 2 JSON Lines files that cannot be used, the first: b.jsonl:1: no field \"text\"; name one of these: body\n",
         "Left out: 1 Parquet file that cannot be used: cannot read f.parquet as Parquet",
-        "manifest.json lists all that was left out, each with its reason.\n",
+        "manifest.json lists everything that was left out, with the reason.\n",
     ] {
         assert!(report.contains(line), "{line}\n{report}");
     }
@@ -349,7 +349,7 @@ fn a_manifest_says_what_each_file_was_and_held() {
     let told = manifest.sources.iter().fold([0, 0], |sum, one| [sum[0] + one.documents[0], sum[1] + one.documents[1]]);
     assert_eq!(told, [manifest.train.documents, manifest.val.documents]);
     let report = manifest.report.to_string();
-    assert!(report.contains("1 file is not UTF-8 and read as what the text looks like"), "{report}");
+    assert!(report.contains("1 file is not UTF-8, so the encoding was guessed"), "{report}");
     assert!(report.contains("Cleaned: 2 lines of quoted mail."), "{report}");
     let again = Dataset::open(&folder.path().join("out")).unwrap().manifest;
     assert_eq!(again.sources, manifest.sources, "the manifest reads back");

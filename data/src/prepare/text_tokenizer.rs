@@ -25,7 +25,7 @@ pub fn make_tokenizer(
 ) -> Result<(Tokenizer, TokenizerChoice, String), Error> {
     let (choice, reason) = match &options.tokenizer {
         TokenizerChoice::Auto => choose(&options.inputs, survey),
-        choice => (choice.clone(), "as asked for".to_owned()),
+        choice => (choice.clone(), "as requested".to_owned()),
     };
     let tokenizer = match &choice {
         TokenizerChoice::Chars => {
@@ -34,7 +34,7 @@ pub fn make_tokenizer(
         }
         TokenizerChoice::Bytes => Tokenizer::bytes()?,
         TokenizerChoice::Bpe { vocab_size } => {
-            report_progress(progress, "learning the tokenizer", 0, Some(survey.sample.bytes as u64))?;
+            report_progress(progress, "training the tokenizer", 0, Some(survey.sample.bytes as u64))?;
             Tokenizer::train_bpe(*vocab_size, survey.sample.training_texts(&survey.split))?
         }
         TokenizerChoice::File(path) => Tokenizer::from_file(path)?,
@@ -72,7 +72,7 @@ fn choose(inputs: &[Input], survey: &Survey) -> (TokenizerChoice, String) {
         (stories::TOKENIZER, "every word of the built-in stories becomes one token".to_owned())
     } else if characters <= MAX_CHARACTERS && bytes < ENOUGH_BYTES {
         let different = counted(characters, "different character");
-        let reason = format!("{different}, and too little text to learn parts of words from");
+        let reason = format!("{different}, and too little text for byte pair encoding");
         (TokenizerChoice::Chars, reason)
     } else {
         (bpe_for(bytes, characters), "each token occurs often enough to be learnt".to_owned())

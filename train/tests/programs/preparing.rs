@@ -43,7 +43,7 @@ fn a_prepare_that_is_killed_again_and_again_ends_in_the_same_bytes() {
             child.kill().unwrap();
         }
         let ended = child.wait_with_output().unwrap();
-        gone_on += u32::from(String::from_utf8_lossy(&ended.stderr).contains("killed was begun before: "));
+        gone_on += u32::from(String::from_utf8_lossy(&ended.stderr).contains("killed: resuming "));
         if ended.status.success() {
             break;
         }
@@ -76,10 +76,10 @@ fn an_interrupted_prepare_says_that_it_goes_on_and_where() {
     assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!(ran.code, Some(130), "{}", ran.err);
-    let line = "what is done is kept in stopped: the same command goes on from there";
+    let line = "progress is kept in stopped; run the same command again to continue";
     assert!(ran.err.lines().any(|said| said == line), "{}", ran.err);
     let ran = Ran::from(command().output().unwrap()).well();
-    assert!(ran.err.contains("stopped was begun before: the first reading goes on in words/"), "{}", ran.err);
+    assert!(ran.err.contains("stopped: resuming the first pass in words/"), "{}", ran.err);
     assert!(files(&place.path("stopped")) == files(&place.path("whole")));
 }
 

@@ -130,7 +130,7 @@ impl Place {
         }
         let of =
             |what: &str| gone_on.iter().filter(|(note, _)| note.contains(what)).map(|(_, count)| count).sum::<u64>();
-        assert!(of("the first reading goes on in") >= 2 && of("the encoding goes on in") >= 2, "{gone_on:?}");
+        assert!(of("resuming the first pass in") >= 2 && of("resuming the encoding in") >= 2, "{gone_on:?}");
     }
 }
 
@@ -190,7 +190,7 @@ fn of_another_text_other_settings_or_another_version_nothing_is_gone_on_with() {
         let (prepared, notes) = place.stopped_after(0);
         prepared.unwrap();
         let [note] = &notes[..] else { panic!("{notes:?}") };
-        assert!(note.ends_with("or another version of this program: it is begun anew"), "{note}");
+        assert!(note.ends_with("or another version of this program; starting over"), "{note}");
         let files = place.files();
         fs::remove_dir_all(&place.options.out).unwrap();
         assert!(files == place.whole().0);
@@ -240,7 +240,7 @@ fn of_another_tokenizer_nothing_is_encoded_on() {
         save(other);
         let (prepared, notes) = place.stopped_after(0);
         prepared.unwrap();
-        assert!(notes.iter().any(|note| note.contains("the encoding begins anew")), "{notes:?}");
+        assert!(notes.iter().any(|note| note.contains("encoding starts over")), "{notes:?}");
         assert!(place.files() == whole);
         fs::remove_dir_all(&place.options.out).unwrap();
     }
@@ -269,7 +269,7 @@ fn what_is_damaged_is_done_again() {
             fs::write(&path, bytes).unwrap();
             let (prepared, notes) = place.stopped_after(0);
             prepared.unwrap();
-            assert!(notes[0].ends_with("is damaged: what it held is done again"), "{notes:?}");
+            assert!(notes[0].ends_with("is damaged; its part of the work is repeated"), "{notes:?}");
             assert!(place.files() == whole, "{name}");
             fs::remove_dir_all(&place.options.out).unwrap();
         }
@@ -288,7 +288,7 @@ fn nothing_is_left_where_a_text_is_refused_after_all() {
     place.stopped_behind("encoding");
     assert!(place.options.out.join(CHECKPOINT).is_dir());
     let (refused, notes) = place.stopped_after(0);
-    assert!(refused.unwrap_err().to_string().contains("'Ω' once") && notes[0].contains("goes on in"), "{notes:?}");
+    assert!(refused.unwrap_err().to_string().contains("'Ω' once") && notes[0].contains("resuming"), "{notes:?}");
     assert!(!place.options.out.exists());
 }
 

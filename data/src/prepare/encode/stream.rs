@@ -95,8 +95,8 @@ impl Stream {
     pub fn finish(mut self) -> Result<SplitCounts, Error> {
         self.counts.tokens = self.writer.count;
         if self.counts.tokens < 2 {
-            let what = "one of the splits has fewer than two tokens, and one is predicted from another; give more text, or \
-                        another val_fraction";
+            let what = "one of the splits has fewer than the two tokens that it needs; give more text, or another \
+                        val_fraction";
             return Err(Error::unusable(what));
         }
         self.counts.checksum = format!("{:016x}", self.writer.finish()?);

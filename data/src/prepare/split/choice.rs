@@ -108,7 +108,7 @@ impl SplitBuilder {
         let first = hashes.next();
         if choice.documents() == all && hashes.all(|hash| Some(hash) == first) {
             return Err(Error::unusable(format!(
-                "all {all} documents are the same text, which cannot both teach and validate; give different ones",
+                "all {all} documents are equal, so none can be held out for validation; give different ones",
             )));
         }
         let (split, bytes) = self.choose_among(choice);

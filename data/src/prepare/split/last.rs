@@ -67,7 +67,7 @@ impl Order {
     pub fn hold_out(&self, share: f64, hashes: &[u64], near: &Groups<Candidate>) -> Result<Split, Error> {
         if self.documents > MAX_IN_ORDER as u64 {
             return Err(Error::unusable(format!(
-                "the text has {} documents, and of more than {MAX_IN_ORDER} the last are not held out; hold out any of them",
+                "the text has {} documents, more than the {MAX_IN_ORDER} of which the last can be held out; hold out any of them",
                 self.documents
             )));
         }
@@ -86,8 +86,8 @@ impl Order {
         return_copies_to_training(&mut whole, hashes, near);
         if whole.none() && cuts.is_empty() {
             let all_copied = || {
-                let what = "every document has a copy or one that is nearly the same, and none can be held out for \
-                            being the last; hold out any of them, or give more different documents";
+                let what = "every document has a duplicate or near-duplicate, so no last one can be held out; hold out any \
+                            of them, or give more varied documents";
                 Error::unusable(what)
             };
             let last = (0..self.documents).rev().find(|number| !copied.contains(number));
@@ -96,7 +96,7 @@ impl Order {
         let percent = (share * 1000.0).round() / 10.0;
         let rule = format!(
             "the last {percent}%: of mails by their dates, of each chat, of each other file that holds several documents, \
-             and of the others in their order; what stands before as well teaches"
+             and of the others in their order; copies of earlier documents stay in training"
         );
         Ok(Split { rule, whole, cuts })
     }

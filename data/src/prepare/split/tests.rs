@@ -116,7 +116,7 @@ fn whole_documents_are_kept_where_they_are_asked_for() {
 #[test]
 fn copies_of_one_document_are_refused() {
     let error = split(&["same".to_owned(), "same".to_owned()], 0.1, 0).err().unwrap().to_string();
-    assert!(error.contains("all 2 documents are the same text"), "{error}");
+    assert!(error.contains("all 2 documents are equal"), "{error}");
     assert!(split(&[], 0.1, 0).is_err());
 }
 
@@ -253,7 +253,7 @@ fn the_last_of_each_source_validate() {
     assert!((split.side(5) == Side::Val || split.cut(5).is_some()) && duplicates.on_both_sides == 0);
     let copies = vec![letters[0].clone(); 3];
     let Err(error) = split_near(&copies, last(), &[1; 3]) else { panic!("copies were held out") };
-    assert!(error.to_string().contains("every document has a copy"), "{error}");
+    assert!(error.to_string().contains("every document has a duplicate"), "{error}");
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn what_chance_splits_well_is_left_to_chance() {
 fn copies_of_one_short_document_are_refused_however_many() {
     let copies = vec!["same".to_owned(); 3000];
     let error = split(&copies, 0.1, 0).err().unwrap().to_string();
-    assert!(error.contains("all 3000 documents are the same text"), "{error}");
+    assert!(error.contains("all 3000 documents are equal"), "{error}");
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn two_processes_never_prepare_into_one_folder() {
     let other = File::open(&options.out).unwrap();
     other.lock().unwrap();
     let error = prepare(&options, &Silent).unwrap_err().to_string();
-    assert!(error.contains("another process prepares a text into"), "{error}");
+    assert!(error.contains("another process is preparing a text into"), "{error}");
     drop(other);
     prepare(&options, &Silent).unwrap();
 }

@@ -91,7 +91,7 @@ fn where_the_share_is_missed_the_report_says_so() {
         notes.into_iter().find(|note| note.starts_with("Validation is "))
     };
     let note = said("aaaa<|endoftext|>bbb").unwrap();
-    assert!(note.starts_with("Validation is 42.9% of the bytes, not 10%: a short document is not parted"), "{note}");
+    assert!(note.starts_with("Validation is 42.9% of the bytes, not 10%: short documents are not split"), "{note}");
     assert_eq!(said(&many_documents(3000)), None);
     // It is cut by characters: of these, the last are four bytes each.
     assert_eq!(said(&("a".repeat(9000) + &"🙂".repeat(1000))), None);
