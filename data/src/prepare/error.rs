@@ -24,7 +24,9 @@ pub enum Error {
     #[error("{0}")]
     Unusable(String),
     /// A random split put all documents on one side.
-    #[error("the random split put {val} of {documents} documents into validation; give another seed or more different documents")]
+    #[error(
+        "the random split put {val} of {documents} documents into validation; give another seed or more different documents"
+    )]
     OneSided { val: u64, documents: u64 },
     /// The tokenizer lacks characters of the text.
     #[error(

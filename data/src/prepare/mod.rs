@@ -97,7 +97,7 @@ fn prepare_into(
 ) -> Result<Manifest, Error> {
     let out = &options.out;
     if let Some(manifest) = finished(checkpoint) {
-        progress.note(&format!("{} was interrupted at the end; only moving its finished files into place", out.display()));
+        progress.note(&format!("{} was interrupted at the end; moving its finished files into place", out.display()));
         replace_prepared(out, checkpoint)?;
         return Ok(manifest);
     }

@@ -86,8 +86,8 @@ impl Order {
         return_copies_to_training(&mut whole, hashes, near);
         if whole.none() && cuts.is_empty() {
             let all_copied = || {
-                let what = "every document has a duplicate or near-duplicate, so no last one can be held out; hold out any \
-                            of them, or give more varied documents";
+                let what = "every document has a duplicate or near-duplicate, so no last one can be held out; hold out \
+                            any of them, or give more varied documents";
                 Error::unusable(what)
             };
             let last = (0..self.documents).rev().find(|number| !copied.contains(number));
