@@ -13,7 +13,8 @@ pub fn line(error: &(dyn Error + 'static)) -> Option<String> {
         prepare::Error::Source(error) => of_source(error),
         prepare::Error::Tokenizer(error) => of_tokenizer(error),
         prepare::Error::OneSided { val, documents } => Some(format!(
-            "the random split put {val} of {documents} documents into validation; give another --seed or more different documents"
+            "the random split put {val} of {documents} documents into validation; give another --seed or more \
+             different documents"
         )),
         _ => None,
     })
@@ -24,7 +25,7 @@ fn of_source(error: &source::Error) -> Option<String> {
     Some(match error {
         Run(path) => {
             let (name, typed) = (path.display(), typed(path));
-            format!("{name} is a run, not text; go on with it by `ember-train resume {typed}`, or name the text itself")
+            format!("{name} is a run, not text; continue it with `ember-train resume {typed}`, or name the text itself")
         }
         Prepared(path) => {
             let (name, typed) = (path.display(), typed(path));
@@ -33,19 +34,19 @@ fn of_source(error: &source::Error) -> Option<String> {
             )
         }
         NoField { what, fields } => format!(
-            "{what}; name one of these with --field, or in run and plan with --set field=NAME: {}",
+            "{what}; name one of these with --field (in run and plan: --set field=NAME): {}",
             fields.join(", ")
         ),
         Encoding { name, what, encoding, origin } => {
-            let flags = "with --encoding, or in run and plan with --set encoding=NAME";
-            let drop = format!("drop such bytes with `iconv -c -f {encoding} -t UTF-8 FILE > NEW`");
+            let flags = "with --encoding (in run and plan: --set encoding=NAME)";
+            let drop = format!("drop invalid bytes with `iconv -c -f {encoding} -t UTF-8 FILE > NEW`");
             match origin {
                 EncodingOrigin::Mark => format!("{name} {what}; {drop}"),
                 EncodingOrigin::User => format!("{name} {what}; name another {flags}, or {drop}"),
-                EncodingOrigin::Guess => format!("{name} {what}; {drop}, or name the encoding that it is in {flags}"),
+                EncodingOrigin::Guess => format!("{name} {what}; {drop}, or name its encoding {flags}"),
             }
         }
-        NoTextField(_) => format!("{error} with --field, or in run and plan with --set field=NAME"),
+        NoTextField(_) => format!("{error} with --field (in run and plan: --set field=NAME)"),
         _ => return None,
     })
 }
@@ -53,7 +54,7 @@ fn of_source(error: &source::Error) -> Option<String> {
 fn of_tokenizer(error: &tokenizer::Error) -> Option<String> {
     let tokenizer::Error::Missing(folder) = error else { return None };
     let missing = run_folder::without_tokenizer(folder).unwrap_or_else(|| error.to_string());
-    Some(format!("{missing}, or give token ids with --prompt-ids, which alone works without one"))
+    Some(format!("{missing}, or give token ids with --prompt-ids, which needs none"))
 }
 
 #[cfg(test)]
@@ -69,7 +70,7 @@ mod tests {
     fn the_flag_that_helps_is_named_wherever_the_error_stands_in_the_chain() {
         let what = || "a.jsonl:1: no field \"text\"".to_owned();
         let no_field = || source::Error::NoField { what: what(), fields: vec!["body".into()] };
-        let expected = "a.jsonl:1: no field \"text\"; name one of these with --field, or in run and plan with --set field=NAME: body";
+        let expected = "a.jsonl:1: no field \"text\"; name one of these with --field (in run and plan: --set field=NAME): body";
         assert_eq!(words(&no_field()), expected);
         let deep = anyhow::Error::from(prepare::Error::from(no_field())).context("init");
         assert_eq!(words(deep.as_ref()), format!("init: {expected}"));
@@ -77,15 +78,15 @@ mod tests {
             source::Error::NoTextField("a.jsonl:1: the field \"text\" is not a string; name another".to_owned());
         assert_eq!(
             words(&number),
-            "a.jsonl:1: the field \"text\" is not a string; name another with --field, or in run and plan with --set field=NAME"
+            "a.jsonl:1: the field \"text\" is not a string; name another with --field (in run and plan: --set field=NAME)"
         );
         let run = source::Error::Run("a".into());
         assert_eq!(
             words(&run),
-            "a is a run, not text; go on with it by `ember-train resume a`, or name the text itself"
+            "a is a run, not text; continue it with `ember-train resume a`, or name the text itself"
         );
         let missing = tokenizer::Error::Missing("a".into());
-        assert!(words(&missing).ends_with("there, or give token ids with --prompt-ids, which alone works without one"));
+        assert!(words(&missing).ends_with("there, or give token ids with --prompt-ids, which needs none"));
         let unlucky = prepare::Error::OneSided { val: 0, documents: 2 };
         assert!(words(&unlucky).ends_with("give another --seed or more different documents"));
     }
@@ -96,11 +97,11 @@ mod tests {
             let (name, what) = ("a.txt".to_owned(), "is not UTF-8 text".to_owned());
             words(&source::Error::Encoding { name, what, encoding: "UTF-8", origin })
         };
-        let drop = "drop such bytes with `iconv -c -f UTF-8 -t UTF-8 FILE > NEW`";
-        let flags = "with --encoding, or in run and plan with --set encoding=NAME";
+        let drop = "drop invalid bytes with `iconv -c -f UTF-8 -t UTF-8 FILE > NEW`";
+        let flags = "with --encoding (in run and plan: --set encoding=NAME)";
         assert_eq!(words(EncodingOrigin::Mark), format!("a.txt is not UTF-8 text; {drop}"));
         assert_eq!(words(EncodingOrigin::User), format!("a.txt is not UTF-8 text; name another {flags}, or {drop}"));
-        let expected = format!("a.txt is not UTF-8 text; {drop}, or name the encoding that it is in {flags}");
+        let expected = format!("a.txt is not UTF-8 text; {drop}, or name its encoding {flags}");
         assert_eq!(words(EncodingOrigin::Guess), expected);
     }
 }

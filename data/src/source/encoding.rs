@@ -317,11 +317,11 @@ mod tests {
 
     #[test]
     fn what_does_not_belong_into_a_text_says_what_helps() {
-        let drop = |encoding: &str| format!("drop such bytes with iconv -c -f {encoding} -t UTF-8 FILE > NEW");
+        let drop = |encoding: &str| format!("drop invalid bytes with iconv -c -f {encoding} -t UTF-8 FILE > NEW");
         let damaged = ["é".repeat(20).as_bytes(), b"\xff"].concat();
         let told = |set| read(&damaged, set).0.unwrap_err();
         let is_not = "a.txt is not UTF-8 text: byte 40 (0xFF) does not belong there";
-        assert_eq!(told(None), format!("{is_not}; {}, or set the encoding that it is in", drop("UTF-8")));
+        assert_eq!(told(None), format!("{is_not}; {}, or set its encoding", drop("UTF-8")));
         assert_eq!(told(Some(UTF_8)), format!("{is_not}; set another encoding, or {}", drop("UTF-8")));
         let marked = read(b"\xff\xfea\0b", None).0.unwrap_err();
         assert!(marked.ends_with(&format!("byte 4 does not belong there; {}", drop("UTF-16LE"))), "{marked}");

@@ -59,10 +59,10 @@ impl Error {
 
 /// Advice for text that is invalid in this encoding.
 fn remedy(encoding: &str, origin: EncodingOrigin) -> String {
-    let drop = format!("drop such bytes with iconv -c -f {encoding} -t UTF-8 FILE > NEW");
+    let drop = format!("drop invalid bytes with iconv -c -f {encoding} -t UTF-8 FILE > NEW");
     match origin {
         EncodingOrigin::Mark => drop,
         EncodingOrigin::User => format!("set another encoding, or {drop}"),
-        EncodingOrigin::Guess => format!("{drop}, or set the encoding that it is in"),
+        EncodingOrigin::Guess => format!("{drop}, or set its encoding"),
     }
 }

@@ -77,7 +77,7 @@ fn a_file_that_cannot_be_used_is_left_out_of_a_folder_and_said() {
     );
     let ran = train(&place, "run code --out run");
     let line = "Left out: 1 JSON Lines file that cannot be used: code/data.jsonl:1: no field \"text\"; name one of these with \
-                --field, or in run and plan with --set field=NAME: input, output";
+                --field (in run and plan: --set field=NAME): input, output";
     assert!(ran.err.lines().any(|shown| shown == line), "{}", ran.err);
     assert_eq!(sources(&place, "run"), ["code/count.txt", "code/utf16.txt"]);
     // `plan` and `copied` read the folder in the same way.
