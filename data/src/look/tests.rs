@@ -98,8 +98,7 @@ fn encodings_that_were_guessed_are_said() {
     let options = PrepareOptions { inputs, out: folder.path().to_owned(), ..PrepareOptions::default() };
     let look = look(&options, &Silent).unwrap();
     assert_eq!(look.bytes as usize, 3 * russian.len() + japanese.len());
-    let said =
-        "3 files are not UTF-8, so the encoding was guessed (1 ISO-2022-JP, 2 windows-1251); least certain: ";
+    let said = "3 files are not UTF-8, so the encoding was guessed (1 ISO-2022-JP, 2 windows-1251); least certain: ";
     assert!(look.encodings.as_ref().is_some_and(|line| line.starts_with(said)), "{:?}", look.encodings);
     assert!(look.to_string().contains(said));
 }

@@ -70,8 +70,7 @@ fn documents(file: &TextFile, options: &ReadOptions) -> Result<Vec<String>, Erro
             Event::Text(text) => {
                 bytes += text.len();
                 if bytes > MAX_BYTES {
-                    let what =
-                        format!("{} has more than {} MiB of text; split it", file.name, MAX_BYTES >> 20);
+                    let what = format!("{} has more than {} MiB of text; split it", file.name, MAX_BYTES >> 20);
                     return Err(Error::unusable(what));
                 }
                 document.push_str(text);

@@ -254,7 +254,7 @@ fn what_cannot_be_used_in_a_folder_is_left_out_and_said() {
     let report = manifest.report.to_string().replace(&format!("{}/", texts.display()), "");
     for line in [
         "Left out: 1 empty file: g.txt\n",
-        "Left out: 1 file that is no text: h.png looks binary (byte 4 is zero)\n",
+        "Left out: 1 file that is not text: h.png looks binary (byte 4 is zero)\n",
         "Left out: 2 text files that cannot be used, the first: c.txt is not UTF-8 text: byte 3000002 (0xE9)",
         "Left out: 2 JSON Lines files that cannot be used, the first: b.jsonl:1: no field \"text\"; name one of these: body\n",
         "Left out: 1 Parquet file that cannot be used: cannot read f.parquet as Parquet",

@@ -78,7 +78,7 @@ impl Archive {
         let Listed { files, content_bytes } = listed.map_err(|panic| damaged(panic.into()))?.map_err(damaged)?;
         let packed_bytes = files.iter().map(|(_, entry)| entry.bytes).fold(0, u64::saturating_add);
         if packed_bytes > archive_bytes || compression::is_bomb(packed_bytes, content_bytes) {
-            return Err(Error::unusable(name, "is made to unpack to far more than any text; leave it out"));
+            return Err(Error::unusable(name, "unpacks to far more than any text would; leave it out"));
         }
         Ok(files)
     }
@@ -171,7 +171,7 @@ impl Entry {
             Packing::Stored => Ok(Box::new(packed)),
             Packing::Deflated => Ok(compression::inflated(packed)),
             Packing::Unsupported => {
-                Err(io::Error::other("it is encrypted, or packed by a method that is not read; unpack the archive"))
+                Err(io::Error::other("it is encrypted or compressed by an unsupported method; unpack the archive"))
             }
             Packing::Link => Err(io::Error::other("it is a link; unpack the archive")),
         }

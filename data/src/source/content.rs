@@ -138,7 +138,7 @@ impl<'a> Content<'a> {
         let read = reader.take(most_bytes + 1).read_to_end(&mut whole);
         read.map_err(|error| self.cannot_read(&format!("{} bytes", whole.len()), error))?;
         if whole.len() as u64 > most_bytes {
-            let what = format!("is larger than the {} MiB that are read of its kind; split it", most_bytes >> 20);
+            let what = format!("is larger than {} MiB, the limit for its kind; split it", most_bytes >> 20);
             return Err(Error::unusable(self.name(), what));
         }
         Ok(whole)

@@ -269,9 +269,9 @@ pub fn cannot_read(name: &str, place: &str, error: io::Error) -> Error {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Broken>()) {
         Some(&Broken { at, encoding, origin, byte }) => {
             let why = match origin {
-                EncodingOrigin::Mark => "as its byte order mark says",
-                EncodingOrigin::User => "as was asked for",
-                EncodingOrigin::Guess => "as it looks to be",
+                EncodingOrigin::Mark => "the encoding of its byte order mark",
+                EncodingOrigin::User => "the encoding that was set",
+                EncodingOrigin::Guess => "the encoding that was guessed",
             };
             let what = match byte {
                 Some(byte) => format!("is not {encoding} text: byte {at} (0x{byte:02X}) does not belong there"),

@@ -76,11 +76,11 @@ impl Foreign {
     /// Its name for people, in two parts: before and after the plural `s`.
     pub fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Document => ("document", " of a kind that is not read"),
+            Self::Document => ("document", " in an unsupported format"),
             Self::Spreadsheet => ("spreadsheet", ""),
             Self::Slides => ("file", " of slides"),
             Self::KindleBook => ("Kindle book", ""),
-            Self::OutlookMail => ("file", " of Outlook's"),
+            Self::OutlookMail => ("file", " of Outlook mail"),
             Self::Packed => ("packed file", ""),
         }
     }
@@ -89,13 +89,13 @@ impl Foreign {
     pub fn advice(self) -> &'static str {
         match self {
             Self::Document => {
-                "is a document of a kind that is not read; save it as .docx (LibreOffice converts many at once)"
+                "is a document in an unsupported format; save it as .docx (LibreOffice converts many at once)"
             }
             Self::Spreadsheet => "is a spreadsheet; save the sheet that has text as CSV",
             Self::Slides => "holds slides; save them as PDF",
             Self::KindleBook => "is a Kindle book; convert it to EPUB, for example with Calibre",
-            Self::OutlookMail => "holds Outlook's mail; save it as .eml or mbox",
-            Self::Packed => "is packed in a way that is not read; unpack it first (gzip, zstd, zip and tar are read)",
+            Self::OutlookMail => "holds Outlook mail; save it as .eml or mbox",
+            Self::Packed => "is packed in an unsupported format; unpack it first (gzip, zstd, zip and tar are read)",
         }
     }
 }

@@ -66,8 +66,8 @@ impl LeftOutKind {
         let (what, rest) = match self {
             Self::Foreign(foreign) => foreign.words(),
             Self::Empty => ("empty file", ""),
-            Self::Binary if count == 1 => ("file", " that is no text"),
-            Self::Binary => ("file", " that are no text"),
+            Self::Binary if count == 1 => ("file", " that is not text"),
+            Self::Binary => ("file", " that are not text"),
             Self::Unusable(kind) => {
                 let files = counted(count, &format!("{} file", kind.about().name));
                 return files + " that cannot be used";
@@ -77,7 +77,7 @@ impl LeftOutKind {
             Self::Folder => ("folder", " that cannot be read"),
             Self::Run => ("run", ""),
             Self::Prepared => ("prepared text", ""),
-            Self::Own => ("file", " of Ember's own"),
+            Self::Own => ("file", " written by Ember"),
         };
         counted(count, what) + rest
     }

@@ -57,7 +57,7 @@ fn packed_files_that_are_not_read_say_to_unpack_them() {
     ]);
     let (files, told) = listed(folder.path());
     assert_eq!(files, ["a.txt", "called-so.rar/one.txt", "latin1.br", "words.7z"]);
-    let why = "is packed in a way that is not read; unpack it first (gzip, zstd, zip and tar are read)";
+    let why = "is packed in an unsupported format; unpack it first (gzip, zstd, zip and tar are read)";
     assert_eq!(told, [format!("3 packed files, the first: b.txt.xz {why}")]);
 }
 
@@ -69,13 +69,13 @@ fn links_to_nothing_and_those_in_archives_are_told() {
     std::os::unix::fs::symlink("nothing.txt", folder.path().join("gone.txt")).unwrap();
     let (files, told) = listed(folder.path());
     assert_eq!(files, ["a.txt", "x.tar/one.txt"]);
-    assert_eq!(told, ["3 links, the first: gone.txt leads to no file"]);
+    assert_eq!(told, ["3 links, the first: gone.txt is a link to a missing file"]);
 }
 
 #[test]
 fn a_folder_of_nothing_but_what_git_ignores_says_so() {
     let folder = folder_of(&[(".gitignore", b"*\n"), ("a.txt", b"text"), ("b/c.txt", b"text"), (".hidden", b"text")]);
     let error = Listing::default().add_path(folder.path()).unwrap_err().to_string();
-    let expected = "holds no file with text; give another folder (a .gitignore names 2 files)";
+    let expected = "holds no file with text; give another folder (a .gitignore excludes 2 files)";
     assert_eq!(error, format!("{} {expected}", folder.path().display()));
 }

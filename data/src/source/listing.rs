@@ -104,7 +104,7 @@ impl Listing {
             let mut reasons = LeftOut::told(&self.left_out[left_out..]);
             let ignored = if metadata.is_dir() { ignored_in(path) } else { 0 };
             if ignored > 0 {
-                reasons.push(format!("a .gitignore names {}", counted(ignored, "file")));
+                reasons.push(format!("a .gitignore excludes {}", counted(ignored, "file")));
             }
             let in_brackets = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
             let what = format!("holds no file with text; give another folder{in_brackets}");
@@ -136,7 +136,7 @@ impl Listing {
                 }
                 Ok(entry) if entry.path_is_symlink() && !entry.path().exists() => {
                     let name = entry.path().display().to_string();
-                    let reason = format!("{name} leads to no file");
+                    let reason = format!("{name} is a link to a missing file");
                     self.left_out.push(LeftOut { name, kind: LeftOutKind::Link, reason });
                 }
                 Ok(_) => {}
@@ -185,7 +185,7 @@ impl Listing {
         for (inner, entry) in archive.entries(&path, &file.name)? {
             let name = format!("{}/{inner}", file.name);
             if entry.is_link() {
-                let reason = format!("{name} leads to another file");
+                let reason = format!("{name} is a link to another file");
                 self.left_out.push(LeftOut { name, kind: LeftOutKind::Link, reason });
                 continue;
             }
@@ -351,7 +351,7 @@ impl TextFile {
             && let Some(at) = start.bytes.iter().position(|&byte| byte == 0)
         {
             // No advice for files found in a folder: its pictures were never meant as text.
-            let advice = "; give text, or if it is UTF-16 save it with its byte order mark";
+            let advice = "; give text, or save UTF-16 text with a byte order mark";
             let what = format!("looks binary (byte {at} is zero){}", if self.found { "" } else { advice });
             return Err((LeftOutKind::Binary, Error::unusable(&self.name, what)));
         }

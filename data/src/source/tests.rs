@@ -186,8 +186,8 @@ fn files_of_other_programs_are_not_taken_for_text_and_say_what_helps() {
     let files: Vec<_> = listing.files.iter().map(|file| name(&file.name)).collect();
     assert_eq!(files, ["a.txt", "plain.doc", "rich.doc", "server.key", "texts.tar/xl/sheet.xml"]);
     let told = LeftOut::told(&listing.left_out).join("\n").replace(&format!("{}/", folder.0.path().display()), "");
-    let expected = "3 documents of a kind that is not read, the first: letter.doc is a document of a kind that is not \
-                    read; save it as .docx (LibreOffice converts many at once)\n\
+    let expected = "3 documents in an unsupported format, the first: letter.doc is a document in an unsupported \
+                    format; save it as .docx (LibreOffice converts many at once)\n\
                     1 spreadsheet: sums.xlsx is a spreadsheet; save the sheet that has text as CSV";
     assert_eq!(told, expected);
     for one in listing.left_out {
@@ -250,7 +250,7 @@ fn pages_and_recipes_that_these_programs_wrote_are_no_text() {
     let files: Vec<_> = listing.files.iter().map(|file| name(&file.name)).collect();
     assert_eq!(files, ["about.md", "mine.html", "other.toml"]);
     let told = LeftOut::told(&listing.left_out).join("\n").replace(&format!("{}/", folder.0.path().display()), "");
-    assert_eq!(told, "3 files of Ember's own, the first: plan.toml");
+    assert_eq!(told, "3 files written by Ember, the first: plan.toml");
     let line = error_of("page.html", &page(mark));
     assert_eq!(line, "page.html is a page or a recipe that Ember wrote, not text; name the text itself");
 }
@@ -382,20 +382,20 @@ fn errors_name_the_file_and_the_place() {
         (
             "a.txt",
             b"\xff\xfeh\0i",
-            "a.txt is not UTF-16LE text, as its byte order mark says: byte 4 does not belong there",
+            "a.txt is not UTF-16LE text, the encoding of its byte order mark: byte 4 does not belong there",
         ),
-        ("a.jsonl", b"\xfe\xff\0{\xdc\0\0}", "a.jsonl is not UTF-16BE text, as its byte order mark says: byte 4"),
+        ("a.jsonl", b"\xfe\xff\0{\xdc\0\0}", "a.jsonl is not UTF-16BE text, the encoding of its byte order mark"),
         ("a.txt", b"h\0\0i\0", "byte 1 is zero"),
         ("a.zip", b"PK\x03\x04...", "cannot read a.zip as an archive; it is damaged"),
         ("a.gz", b"plain", "named as a compressed file"),
         ("a.txt.gz", &gzip(&[b'x'; 10_000])[..20], "cannot read a.txt.gz after"),
         ("a.txt.zst", &zstd(&late)[..20], "cannot read a.txt.zst after"),
-        ("a.jsonl", b"{\"text\": \"x\"}\n{\"text\"", "a.jsonl:2: not a line with a JSON object"),
-        ("a.jsonl", b"[1]", "a.jsonl:1: not a line with a JSON object"),
+        ("a.jsonl", b"{\"text\": \"x\"}\n{\"text\"", "a.jsonl:2: not a JSON object"),
+        ("a.jsonl", b"[1]", "a.jsonl:1: not a JSON object"),
         ("a.jsonl", b"{\"body\": \"x\", \"id\": 1}", "a.jsonl:1: no field \"text\"; name one of these: body, id"),
         ("a.jsonl", b"{\"text\": 7}", "a.jsonl:1: the field \"text\" is not a string"),
         ("a.jsonl", b"{\"text\": [{\"a\": 1}]}", "a.jsonl:1: the field \"text\" is not a string"),
-        ("a.jsonl", b"{\"text\": \"x\"} {}", "a.jsonl:1: not a line with a JSON object"),
+        ("a.jsonl", b"{\"text\": \"x\"} {}", "a.jsonl:1: not a JSON object"),
         ("a.parquet", b"PAR1 broken", "cannot read a.parquet as Parquet"),
     ] {
         let error = error_of(name, bytes);

@@ -59,7 +59,7 @@ fn what_the_programs_wrote_into_a_folder_of_text_is_not_learned() {
     place.generate("explain one --from run --device cpu --max-new-tokens 4 --html words/explain.html").well();
     let ran = train(&place, "run words --out again");
     assert_eq!(sources(&place, "again"), ["words/count.txt", "words/mine.html"]);
-    let line = "Left out: 5 files of Ember's own, the first: words/explain.html";
+    let line = "Left out: 5 files written by Ember, the first: words/explain.html";
     assert!(ran.err.lines().any(|said| said == line), "{}", ran.err);
     let ran = place.train(&format!("run words/plan.toml {SMALL}"));
     let line = "error: words/plan.toml is a page or a recipe that Ember wrote, not text; name the text itself";

@@ -58,7 +58,7 @@ fn document(place: &str, line: &str, field: &str) -> Result<Option<String>, Erro
     let mut json = serde_json::Deserializer::from_str(line);
     let read = Fields { wanted: field }.deserialize(&mut json).and_then(|found| json.end().map(|()| found));
     let (found, fields) = read.map_err(|reason| {
-        Error::unusable(place, format!("not a line with a JSON object ({reason}); correct or remove it"))
+        Error::unusable(place, format!("not a JSON object ({reason}); correct or remove the line"))
     })?;
     match found {
         Some(FieldValue::Text(text)) => Ok(Some(text)),

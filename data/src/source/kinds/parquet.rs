@@ -93,7 +93,7 @@ fn open_column(
     let about = metadata.file_metadata().schema_descr().column(index);
     let compression = metadata.row_group(group).columns().get(index).map(|column| column.compression());
     if let Some(Compression::BROTLI(_) | Compression::LZO) = compression {
-        let what = "is compressed with brotli or LZO, which are not read; write it again with zstd, gzip or snappy";
+        let what = "is compressed with brotli or LZO (not supported); write it again with zstd, gzip or snappy";
         return Err(Error::unusable(name, what));
     }
     let column = || {
@@ -120,7 +120,7 @@ fn next_rows(name: &str, column: &mut Strings) -> Result<Option<(u64, Vec<ByteAr
 
 /// Calls the library; turns its errors, and its panics on damaged files, into errors of the file.
 fn call_library<T>(name: &str, call: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T, Error> {
-    let what = || format!("{name} as Parquet; it is damaged or something else: write it again");
+    let what = || format!("{name} as Parquet; it is damaged or not Parquet: write it again");
     let failed = |source| Error::Unreadable { what: what(), source };
     quietly(call).map_err(|panic| failed(panic.into()))?.map_err(|error| failed(error.into()))
 }

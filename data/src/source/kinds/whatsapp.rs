@@ -130,7 +130,7 @@ impl Reader for WhatsApp {
     fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         sink(Event::Dated(Dated::Throughout))?;
         let mut turn = Turn::System;
-        content.each_line(LONGEST_LINE_BYTES, "no line of a chat is so long; leave it out", &mut |_, line| {
+        content.each_line(LONGEST_LINE_BYTES, "the line is too long for a chat; leave the file out", &mut |_, line| {
             let text = line.trim_end_matches(['\n', '\r']);
             let message = match (after_timestamp(text), &turn) {
                 (Some(rest), _) => {

@@ -56,7 +56,7 @@ impl Reader for ChatJson {
                 Err(content.cannot_read(&line, error.into()).into())
             }
             (Err(reason), None) => {
-                Err(Error::unusable(content.name(), format!("is no export of a chat ({reason}); export it again"))
+                Err(Error::unusable(content.name(), format!("is not a chat export ({reason}); export it again"))
                     .into())
             }
         }
@@ -283,7 +283,7 @@ impl<'de> Visitor<'de> for Messages<'_, '_> {
             held_bytes += size_of::<String>() + turn.len();
             if held_bytes > MAX_HELD_BYTES {
                 let most = MAX_HELD_BYTES >> 20;
-                return Err(A::Error::custom(format!("it begins with the newest message, and has over {most} MiB")));
+                return Err(A::Error::custom(format!("it begins with the newest message; the limit is {most} MiB")));
             }
             held.push(turn);
         }

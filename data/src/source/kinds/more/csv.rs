@@ -52,7 +52,7 @@ impl Reader for Csv {
             table.get_ref().ensure_closed(name, number)?;
             if row.iter().skip(fields.len()).any(|surplus| !surplus.trim().is_empty()) {
                 let what = format!(
-                    "has more fields than the first row names; name them there too, or put text with {} in it in quotation marks",
+                    "has more fields than the first row names; name them there too, or put text with {} into quotation marks",
                     delimiter_plural(delimiter)
                 );
                 return Err(Error::unusable(format!("{name}: row {number}"), what).into());
@@ -198,12 +198,12 @@ impl Bounded<'_> {
             _ if self.row_bytes > LONGEST_ROW_BYTES => {
                 let most = LONGEST_ROW_BYTES >> 20;
                 let what = format!(
-                    "is longer than {most} MiB, as behind a quotation mark without its other one; correct or remove it"
+                    "is longer than {most} MiB, perhaps for lack of a closing quotation mark; correct or remove it"
                 );
                 Error::unusable(place, what)
             }
             csv::ErrorKind::Io(error) => content.cannot_read(&format!("row {row}"), error),
-            _ => Error::unusable(place, "is no row of text; correct or remove it"),
+            _ => Error::unusable(place, "is not valid CSV; correct or remove it"),
         }
     }
 
@@ -211,7 +211,7 @@ impl Bounded<'_> {
     /// field begins; whether the mark is missing there or in an earlier row cannot be known.
     fn ensure_closed(&self, name: &str, row: u64) -> Result<(), Error> {
         if self.ends_quoted {
-            let what = "has a quotation mark without its other one; correct or remove it";
+            let what = "has a quotation mark that is not closed; close or remove it";
             return Err(Error::unusable(format!("{name}: row {row}"), what));
         }
         Ok(())
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_quotation_mark_without_its_other_one_does_not_swallow_the_rest_of_the_table() {
-        let what = "has a quotation mark without its other one; correct or remove it";
+        let what = "has a quotation mark that is not closed; close or remove it";
         let row = |number| format!("a.csv: row {number} {what}");
         let open = "text,label\n\"hello there my friend,1\nworld is round,2\nthird line here,3\n";
         assert_eq!(read("a.csv", open), Err(row(2)));

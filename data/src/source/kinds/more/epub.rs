@@ -50,7 +50,7 @@ impl Reader for Epub {
         }
         let locked = locked(&package)?;
         if chapters.iter().any(|chapter| locked.contains(chapter)) {
-            let what = "is locked against copying: its chapters are encrypted; give one that is not";
+            let what = "is copy-protected: its chapters are encrypted; give one that is not";
             return Err(Error::unusable(content.name(), what).into());
         }
         for (number, chapter) in chapters.iter().enumerate() {

@@ -71,7 +71,7 @@ impl Reader for Notebook {
         let mut prose = Prose::default();
         let mut json = serde_json::Deserializer::from_str(&text);
         let read = Cells(&mut prose).deserialize(&mut json).and_then(|()| json.end());
-        read.map_err(|reason| Error::unusable(content.name(), format!("is no notebook ({reason}); save it again")))?;
+        read.map_err(|reason| Error::unusable(content.name(), format!("is not a notebook ({reason}); save it again")))?;
         emit_document(None, &prose.finish(), sink)
     }
 }

@@ -48,7 +48,7 @@ impl Reader for Mail {
 
     fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         if !emit_mail(&read_beginning(content)?, content, sink)? {
-            return Err(Error::unusable(content.name(), "is no mail: it has no headers; leave it out").into());
+            return Err(Error::unusable(content.name(), "is not a mail: it has no headers; leave it out").into());
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ impl Reader for Mhtml {
             })
         });
         let Some(page) = page else {
-            return Err(Error::unusable(content.name(), "is no saved page: no HTML is in it; save it as HTML").into());
+            return Err(Error::unusable(content.name(), "is not a saved page: it has no HTML; save it as HTML").into());
         };
         emit_document(page.title.as_deref(), &page.text, sink)
     }

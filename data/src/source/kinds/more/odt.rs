@@ -92,7 +92,7 @@ impl Reader for Flat {
             })
         })?;
         if !document.has_body {
-            return Err(Error::unusable(content.name(), "is no document of OpenDocument's; save it again").into());
+            return Err(Error::unusable(content.name(), "is not an OpenDocument text; save it again").into());
         }
         emit_document(Some(&document.title), &document.text, sink)
     }

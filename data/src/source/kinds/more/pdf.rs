@@ -63,7 +63,7 @@ impl Reader for Pdf {
     fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let bytes = content.whole_bytes(LARGEST_BYTES)?;
         let damaged = |why: String| Error::Unreadable {
-            what: format!("{} as a PDF; it is damaged or locked: print it into another", content.name()),
+            what: format!("{} as a PDF; it is damaged or locked: print it to a new PDF", content.name()),
             source: why.into(),
         };
         let read = std::thread::scope(|scope| {
@@ -75,8 +75,7 @@ impl Reader for Pdf {
         });
         let (title, pages) = read.map_err(damaged)?;
         if pages.iter().all(|page| page.trim().is_empty()) {
-            let what =
-                "has no text layer: its pages are pictures; recognise their text first, for example with ocrmypdf";
+            let what = "has no text layer: its pages are pictures; run OCR on it first, for example with ocrmypdf";
             return Err(Error::unusable(content.name(), what).into());
         }
         let text = match content.options.clean {
@@ -137,7 +136,7 @@ fn ensure_no_bomb(bytes: &[u8]) -> Result<(), String> {
             let unpacked = length(&mut decompressed(content, layers));
             all += unpacked;
             if unpacked > MAX_STREAM_BYTES || all > MAX_STREAMS_BYTES || layers > MAX_FILTERS {
-                return Err("it unpacks to more than any text".to_owned());
+                return Err("it unpacks to more than any text would".to_owned());
             }
         }
     }
@@ -197,7 +196,7 @@ impl TextLayer<'_> {
     fn count_drawings(&mut self, drawings: usize) {
         *self.drawings += drawings as u64;
         if *self.drawings > MAX_DRAWINGS || self.placed.len() > MAX_GLYPHS_A_PAGE {
-            resume_unwind(Box::new("it draws more than any text".to_owned()));
+            resume_unwind(Box::new("it draws more than any text would".to_owned()));
         }
     }
 

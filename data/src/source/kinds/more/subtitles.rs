@@ -34,7 +34,7 @@ impl Reader for Subtitles {
 
     fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let mut parser = Parser::default();
-        let too_long = "no line of subtitles is so long; leave it out";
+        let too_long = "the line is too long for subtitles; leave the file out";
         content.each_line(LONGEST_LINE_BYTES, too_long, &mut |number, line| {
             parser.is_webvtt |= number == 1 && line.starts_with("WEBVTT");
             parser.line(line.trim(), sink)

@@ -53,7 +53,7 @@ impl ChunkReader for Pages {
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
         if start.checked_add(length as u64).is_none_or(|end| end > self.len()) {
-            return Err(refused("a page ends behind the file"));
+            return Err(refused("a page ends beyond the end of the file"));
         }
         let bytes = self.file.get_bytes(start, length)?;
         let header = *self.header.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,7 +71,7 @@ impl ChunkReader for Pages {
             // The others decompress to the size in the header.
             _ => false,
         };
-        if is_larger { Err(refused("a page unpacks to more than it says")) } else { Ok(bytes) }
+        if is_larger { Err(refused("a page unpacks to more than its header says")) } else { Ok(bytes) }
     }
 }
 
@@ -85,7 +85,7 @@ fn refused(why: &str) -> ParquetError {
 }
 
 fn too_large() -> ParquetError {
-    refused(&format!("a page has more than the {} MiB that are read at once", LARGEST_BYTES >> 20))
+    refused(&format!("a page is larger than the limit of {} MiB", LARGEST_BYTES >> 20))
 }
 
 /// The part of a [`PageHeader`] that is needed here, in Thrift's compact protocol.
@@ -195,7 +195,7 @@ mod tests {
         ];
         for (compression, packed) in packed {
             assert_eq!(read(compression, &packed, 1 << 20).unwrap(), packed);
-            assert!(read(compression, &packed, (1 << 20) - 1).unwrap_err().to_string().contains("more than it says"));
+            assert!(read(compression, &packed, (1 << 20) - 1).unwrap_err().to_string().contains("its header says"));
             assert!(read(compression, &packed, 1 << 30).unwrap_err().to_string().contains("256 MiB"));
         }
     }
