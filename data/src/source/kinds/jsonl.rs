@@ -12,8 +12,8 @@ const ABOUT: About = About {
     id: "json_lines",
     name: "JSON Lines",
     endings: &[".jsonl", ".ndjson"],
-    document: "a line, by one field",
-    without: "the other fields; a null is no document",
+    document: "one field of a line",
+    without: "the other fields; lines where the field is null",
 };
 
 /// The longest line that is read, which bounds the memory it takes.

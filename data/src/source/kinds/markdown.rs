@@ -13,8 +13,8 @@ const ABOUT: About = About {
     id: "markdown",
     name: "Markdown",
     endings: &[".md", ".markdown", ".mdown", ".qmd", ".rmd"],
-    document: "a file; `<|endoftext|>` makes several",
-    without: "the front matter, which has the title",
+    document: "a file; `<|endoftext|>` splits it",
+    without: "the front matter; its title is the title",
 };
 
 /// The longest front matter.

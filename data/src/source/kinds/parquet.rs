@@ -26,8 +26,8 @@ const ABOUT: About = About {
     id: "parquet",
     name: "Parquet",
     endings: &[".parquet"],
-    document: "a row, by one column",
-    without: "the other columns; a null is no document",
+    document: "one column of a row",
+    without: "the other columns; rows where the column is null",
 };
 
 impl Reader for Parquet {

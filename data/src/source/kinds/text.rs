@@ -17,7 +17,7 @@ const ABOUT: About = About {
     id: "text",
     name: "text",
     endings: &[".txt"],
-    document: "a file; `<|endoftext|>` makes several",
+    document: "a file; `<|endoftext|>` splits it",
     without: "",
 };
 

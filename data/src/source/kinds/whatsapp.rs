@@ -12,8 +12,8 @@ const ABOUT: About = About {
     id: "whatsapp",
     name: "WhatsApp chat",
     endings: &["_chat.txt"],
-    document: "a chat: a turn a line, with the name",
-    without: "times, what the program itself says, media that were left out",
+    document: "a chat: one turn per line, with the name",
+    without: "times, system messages, omitted media",
 };
 
 /// The longest line that is read, which bounds the memory that it takes.

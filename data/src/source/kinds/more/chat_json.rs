@@ -20,8 +20,8 @@ const ABOUT: About = About {
     id: "chat_json",
     name: "chat",
     endings: &[],
-    document: "a chat: a turn a line, with the name",
-    without: "times, reactions, what the program itself says, media",
+    document: "a chat: one turn per line, with the name",
+    without: "times, reactions, system messages, media",
 };
 
 /// The most that is held of a chat in reverse order. Facebook's files have ten thousand messages.

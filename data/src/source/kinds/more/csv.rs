@@ -12,7 +12,7 @@ const ABOUT: About = About {
     id: "csv",
     name: "CSV",
     endings: &[".csv", ".tsv", ".tab"],
-    document: "a row, by one field, which the first row names",
+    document: "one field of a row; the first row names the fields",
     without: "the other fields",
 };
 

@@ -15,7 +15,7 @@ const ABOUT: About = About {
     id: "epub",
     name: "EPUB",
     endings: &[".epub"],
-    document: "a chapter: a file in the book, in the order of reading",
+    document: "a chapter: a file in the book, in reading order",
     without: "the table of contents, styles, pictures",
 };
 

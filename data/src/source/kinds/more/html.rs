@@ -18,7 +18,7 @@ const ABOUT: About = About {
     name: "HTML",
     endings: &[".html", ".htm", ".xhtml"],
     document: "a page",
-    without: "scripts, styles, forms' choices, what only browsers without scripts show",
+    without: "scripts, styles, form choices, `<noscript>` content",
 };
 
 /// The largest page that is read, to bound the memory.

@@ -13,7 +13,7 @@ const ABOUT: About = About {
     id: "ipynb",
     name: "Jupyter notebook",
     endings: &[".ipynb"],
-    document: "a notebook: its cells, parted by blank lines",
+    document: "a notebook: its cells, separated by blank lines",
     without: "outputs, pictures",
 };
 

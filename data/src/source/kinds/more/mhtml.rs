@@ -17,7 +17,7 @@ const ABOUT: About = About {
     name: "saved page",
     endings: &[".mht", ".mhtml"],
     document: "a page",
-    without: "scripts, styles, forms' choices, what only browsers without scripts show, frames, pictures",
+    without: "scripts, styles, form choices, `<noscript>` content, frames, pictures",
 };
 
 impl Reader for Mhtml {

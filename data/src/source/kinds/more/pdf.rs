@@ -26,7 +26,7 @@ const ABOUT: About = About {
     name: "PDF",
     endings: &[".pdf"],
     document: "a file: its text layer; scanned pages have none",
-    without: "lines that repeat at the top and bottom of pages, page numbers, hyphens at ends of lines, pictures",
+    without: "lines that repeat at the top and bottom of pages, page numbers, hyphens at line ends, pictures",
 };
 
 /// The largest file that is read, to bound the memory.

@@ -14,8 +14,8 @@ const ABOUT: About = About {
     id: "subtitles",
     name: "subtitle",
     endings: &[".srt", ".vtt"],
-    document: "a file: its lines, as they are shown",
-    without: "numbers, times, notes, styles, the marks of italics and voices",
+    document: "a file: its lines, as shown",
+    without: "numbers, times, notes, styles, markup of italics and voices",
 };
 
 /// The longest line that is read, to bound the memory.
