@@ -142,7 +142,7 @@ impl TokenFile {
         }
         let expected = count.checked_mul(width as u64).and_then(|payload| payload.checked_add(HEADER_BYTES as u64));
         if expected != Some(bytes) {
-            return damaged(path, format!("has {bytes} bytes where its header promises {count} ids of {width} bytes"));
+            return damaged(path, format!("has {bytes} bytes, but its header says {count} ids of {width} bytes"));
         }
         let (path, content) = (path.to_owned(), Arc::new(content));
         Ok(Self { path, content, id_bytes: width, count: count as usize, vocab_size, checksum })
@@ -162,7 +162,7 @@ impl TokenFile {
             ids.clear();
             self.push_ids(&bytes, &mut ids);
             if let Some(&id) = ids.iter().find(|&&id| id as usize >= self.vocab_size) {
-                let what = format!("holds the token id {id}, and its vocabulary has {} ids", self.vocab_size);
+                let what = format!("holds the token id {id}, but its vocabulary has only {} ids", self.vocab_size);
                 return damaged(&self.path, what);
             }
         }
@@ -266,7 +266,7 @@ fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Resu
 fn unreadable(path: &Path, source: io::Error) -> Error {
     let path = path.to_owned();
     match source.kind() {
-        io::ErrorKind::UnexpectedEof => Error::Damaged { path, what: "was cut short while it was in use".to_owned() },
+        io::ErrorKind::UnexpectedEof => Error::Damaged { path, what: "was truncated while it was in use".to_owned() },
         _ => FileError { doing: "cannot read", path, source }.into(),
     }
 }

@@ -25,7 +25,7 @@ impl Tokenizer {
     /// When the alphabet is empty, or the library fails.
     pub fn chars(alphabet: &BTreeSet<char>, end_of_text: bool) -> Result<Self, Error> {
         if alphabet.is_empty() {
-            let what = "a tokenizer of characters needs a text with at least one character; give more text";
+            let what = "a character tokenizer needs a text with at least one character; give more text";
             return Err(Error::Unusable(what.to_owned()));
         }
         let vocabulary = alphabet.iter().zip(0..).map(|(character, id)| (character.to_string(), id)).collect();
@@ -77,7 +77,7 @@ impl Tokenizer {
         let mut model = BPE::default();
         trainer
             .do_train(&written, &mut model)
-            .map_err(|error| Error::Unusable(format!("cannot learn byte pair encoding: {error}")))?;
+            .map_err(|error| Error::Unusable(format!("cannot train byte pair encoding: {error}")))?;
         Self::from_library(with_end_of_text(byte_level(model, true), true)?, None, None)
     }
 
@@ -96,7 +96,7 @@ impl Tokenizer {
             && let Some(name) = sidecar.name_or("bos_token", END_OF_TEXT)
         {
             let missing =
-                || format!("tokenizer_config.json puts {name:?} before every text, which is no token of theirs");
+                || format!("tokenizer_config.json puts {name:?} before every text, but they have no such token");
             let id = library.token_to_id(name).ok_or_else(|| Error::Unusable(missing()))?;
             library.with_post_processor(Some(prepending_processor(name, id)?));
         }

@@ -8,7 +8,7 @@ use tokenizers::pre_tokenizers::split::SplitPattern;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "character {character:?} (U+{:04X}) in line {line}, character {position} of the text, is not among the {alphabet} characters \
-     of this tokenizer; remove it, or train with the tokenizer \"bytes\" or \"bpe:8192\", which know every text",
+     of this tokenizer; remove it, or train with the tokenizer \"bytes\" or \"bpe:8192\", which encode any text",
     u32::from(*character)
 )]
 pub struct UnknownCharacter {

@@ -59,9 +59,7 @@ impl FromStr for TokenizerChoice {
             "bpe" => " lacks the size of its vocabulary; write bpe:8192, for example".to_owned(),
             _ => match choice.strip_prefix("bpe:").map(|size| (size, size.parse::<usize>())) {
                 None if Path::new(choice).exists() => return Ok(Self::File(choice.into())),
-                None => {
-                    " is neither auto, chars, bytes or bpe:N nor an existing tokenizer.json; give one of these".into()
-                }
+                None => " is not auto, chars, bytes, bpe:N or an existing tokenizer.json; give one of these".into(),
                 Some((size, Err(_))) => format!(": \"{size}\" is not a number; write bpe:8192, for example"),
                 Some((_, Ok(..MIN_BPE_VOCAB_SIZE))) => format!(
                     ": a vocabulary of bytes and <|endoftext|> has {MIN_BPE_VOCAB_SIZE} tokens already; give at least that many, or \
@@ -98,7 +96,7 @@ mod tests {
             ("bpe:8k", "not a number"),
             ("bpe:256", "at least that many"),
             ("bpe:9999999", "give fewer"),
-            ("Chars", "neither"),
+            ("Chars", "is not auto, chars"),
         ] {
             let error = text.parse::<TokenizerChoice>().unwrap_err().to_string();
             assert!(error.contains(part) && !error.contains('\n'), "{error}");

@@ -64,9 +64,9 @@ pub fn check_replacements(library: &Library) -> Result<(), Error> {
     for part in parts {
         let grows = growth(&part.map_err(|error| Error::Unusable(error.to_string()))?);
         if grows > MAX_GROWTH {
-            let times = if grows == usize::MAX { "without end".to_owned() } else { format!("{grows} times") };
+            let times = if grows == usize::MAX { "without limit".to_owned() } else { format!("{grows} times") };
             return Err(Error::Unusable(format!(
-                "its replacements may make a text longer {times}, of at most {MAX_GROWTH}: correct its normalizer or decoder"
+                "its replacements may lengthen a text {times} (at most {MAX_GROWTH} is allowed): correct its normalizer or decoder"
             )));
         }
     }
@@ -115,7 +115,7 @@ mod tests {
             all(vec![replace(json!({ "Regex": "" }), "aa"); 100]),
         ] {
             let line = check(endless).unwrap_err().to_string();
-            assert!(line.contains("its replacements may make a text longer "), "{line}");
+            assert!(line.contains("its replacements may lengthen a text "), "{line}");
         }
     }
 }

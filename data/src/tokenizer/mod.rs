@@ -93,7 +93,7 @@ impl Tokenizer {
         }
         let sidecar = SidecarFiles::read(dir);
         let read = Self::from_pair(&vocabulary, &merges, &sidecar).map_err(|error| Error::Fails {
-            what: format!("cannot read {} with {}; fetch them again", vocabulary.display(), merges.display()),
+            what: format!("cannot read {} with {}; download them again", vocabulary.display(), merges.display()),
             source: error.into(),
         });
         read?.checked_against(&sidecar, &vocabulary)
@@ -138,7 +138,7 @@ impl Tokenizer {
                 format!("lacks the token {:?}, which a file beside it adds", token.content)
             }
             None if no_space && self.adds_prefix_space() => {
-                "puts a space before every text, and the tokenizer_config.json beside it says none".to_owned()
+                "puts a space before every text, but tokenizer_config.json has add_prefix_space = false".to_owned()
             }
             None => {
                 let entries = sidecar.kept_entries(|name| self.shared.library.token_to_id(name).is_some());
@@ -168,7 +168,7 @@ impl Tokenizer {
         let count = vocabulary.len();
         if largest >= MAX_SPARSE_IDS.max(2 * count) {
             return Err(Error::Unusable(format!(
-                "its token ids go up to {largest}, and it has {count} in all: a model needs a row for every id up to the largest; \
+                "its token ids go up to {largest}, but it has only {count}: a model needs an embedding row for every id up to that; \
                  number them from 0"
             )));
         }
@@ -178,7 +178,7 @@ impl Tokenizer {
         let (encoder, around) = (Encoder::choose(&library), added_around(&library)?);
         if let Some(id) = around.iter().flatten().find(|id| **id as usize > largest) {
             return Err(Error::Unusable(format!(
-                "it puts the token id {id} around every text, and its vocabulary goes up to {largest}: correct its post_processor"
+                "it adds the token id {id} to every text, but its vocabulary goes up to {largest}: correct its post_processor"
             )));
         }
         let (vocab_size, file) = (largest + 1, file.map(Path::to_owned));

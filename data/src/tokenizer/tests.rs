@@ -228,7 +228,7 @@ fn vocabulary_and_merges_are_read_by_the_keys_beside_them() {
     assert_eq!(ids(json!({ "add_bos_token": true, "bos_token": { "content": END_OF_TEXT } })), opened);
     assert_eq!(ids(json!({ "add_bos_token": true, "bos_token": null })), plain);
     let error = read(json!({ "add_bos_token": true, "bos_token": "<s>" })).err().unwrap();
-    assert!(error.ends_with("puts \"<s>\" before every text, which is no token of theirs"), "{error}");
+    assert!(error.ends_with("puts \"<s>\" before every text, but they have no such token"), "{error}");
     // A token that does not follow the vocabulary, nor another that does.
     let added = |id: &str| json!({ "added_tokens_decoder": { id: { "content": "<|im_start|>", "special": true } } });
     let error = read(added("301")).err().unwrap();
@@ -269,7 +269,7 @@ fn a_llama_s_space_that_the_key_beside_it_takes_away_is_refused() {
     let keys = |space: bool| json!({ "tokenizer_class": "LlamaTokenizer", "add_prefix_space": space });
     assert_eq!(with_keys(folder.path(), &keys(true)).unwrap().encode("a").unwrap(), [2]);
     let error = with_keys(folder.path(), &keys(false)).err().unwrap();
-    assert!(error.contains("tokenizer.json puts a space before every text, and the tokenizer_config.json"), "{error}");
+    assert!(error.contains("tokenizer.json puts a space before every text, but tokenizer_config.json"), "{error}");
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn ids_that_no_model_has_rows_for_are_refused() {
     let mut json: Value = serde_json::from_str(&chars("ab ", false).to_json().unwrap()).unwrap();
     json["model"]["vocab"]["b"] = 4_294_967_295u32.into();
     let error = error_of(&json);
-    assert!(error.ends_with("its token ids go up to 4294967295, and it has 3 in all: a model needs a row for every id up to the largest; \
+    assert!(error.ends_with("its token ids go up to 4294967295, but it has only 3: a model needs an embedding row for every id up to that; \
          number them from 0"), "{error}");
     json["model"]["vocab"]["b"] = 100_000.into();
     let folder = tempfile::tempdir().unwrap();
@@ -351,8 +351,7 @@ fn ids_around_a_text_that_the_vocabulary_has_not_are_refused() {
     json["post_processor"]["special_tokens"]["<s>"]["ids"] = json!([3]);
     let error = error_of(&json);
     assert!(
-        error
-            .ends_with("the token id 3 around every text, and its vocabulary goes up to 2: correct its post_processor"),
+        error.ends_with("the token id 3 to every text, but its vocabulary goes up to 2: correct its post_processor"),
         "{error}"
     );
 }

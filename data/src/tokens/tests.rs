@@ -33,7 +33,7 @@ fn damage_is_recognised() {
         TokenFile::open(&path).and_then(|file| file.verify())
     };
     assert!(open(&whole).is_ok());
-    assert!(open(&whole[..whole.len() - 1]).unwrap_err().to_string().contains("promises 4 ids"));
+    assert!(open(&whole[..whole.len() - 1]).unwrap_err().to_string().contains("says 4 ids"));
     assert!(open(&whole[..10]).unwrap_err().to_string().contains("not a token file"));
     assert!(open(&[]).is_err());
     for place in [0, 8, 12, 16, 24, 32, 40, 64, 79] {
@@ -56,7 +56,7 @@ fn an_id_outside_the_vocabulary_is_seen_behind_a_right_checksum() {
     let payload: Vec<u8> = [3u16, 65, 4].into_iter().flat_map(u16::to_le_bytes).collect();
     std::fs::write(&path, [&header(3, 65, xxh3_64(&payload))[..], &payload].concat()).unwrap();
     let error = TokenFile::open(&path).unwrap().verify().unwrap_err().to_string();
-    assert!(error.contains("holds the token id 65, and its vocabulary has 65 ids"), "{error}");
+    assert!(error.contains("holds the token id 65, but its vocabulary has only 65 ids"), "{error}");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_file_that_is_cut_short_while_it_is_open_is_an_error() {
     assert!(file.get(0..100, &mut Vec::new()).is_ok());
     for failed in [file.get(9_000..9_100, &mut Vec::new()), file.verify(), file.positions(1).map(drop)] {
         let error = failed.unwrap_err().to_string();
-        assert!(error.ends_with("t.bin was cut short while it was in use; prepare the text again"), "{error}");
+        assert!(error.ends_with("t.bin was truncated while it was in use; prepare the text again"), "{error}");
     }
 }
 

@@ -62,7 +62,7 @@ impl TokenWriter {
             }
         }
         if hash.digest() != checksum {
-            return damaged(path, "is not what was written");
+            return damaged(path, "is damaged (its checksum differs)");
         }
         file.set_len(end).at("cannot write", path)?;
         file.seek(SeekFrom::Start(end)).at("cannot write", path)?;

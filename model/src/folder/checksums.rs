@@ -119,7 +119,7 @@ fn verify(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
         } else if !path.is_file() {
             "is not an ordinary file; put a copy of the model's own there"
         } else if checksum(&path)? != *expected {
-            "is damaged: it is not what was written; use another checkpoint or copy it again"
+            "is damaged: its checksum differs; use another checkpoint or copy it again"
         } else {
             continue;
         };

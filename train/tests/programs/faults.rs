@@ -246,7 +246,7 @@ fn a_damaged_checkpoint_is_put_aside_for_the_newest_whole_one() {
     }
     let ran = place.train("resume run --device cpu");
     assert_eq!(ran.code, Some(1));
-    documented_line(&ran, &["error: run/checkpoints/step-00000008/config.json is damaged: it is not what was written"]);
+    documented_line(&ran, &["error: run/checkpoints/step-00000008/config.json is damaged: its checksum differs"]);
     assert_eq!(saved(&run), ["step-00000007", "step-00000008"]);
 }
 
@@ -395,8 +395,8 @@ fn tokens_that_are_cut_short_while_a_run_reads_them_end_it_with_a_line() {
     fs::OpenOptions::new().write(true).open(&tokens).unwrap().set_len(4096).unwrap();
     let ran = super::wait(child);
     assert_eq!(ran.code, Some(1), "{}", ran.err);
-    let line = documented_line(&ran, &["was cut short while it was in use; prepare the text again"]);
-    assert_eq!(line, "error: cut/data/train.bin was cut short while it was in use; prepare the text again");
+    let line = documented_line(&ran, &["was truncated while it was in use; prepare the text again"]);
+    assert_eq!(line, "error: cut/data/train.bin was truncated while it was in use; prepare the text again");
     assert!(!ran.err.contains("panicked") && !ran.err.contains("mistake in the program"), "{}", ran.err);
     // Put back, the run goes on.
     fs::write(&tokens, whole).unwrap();
