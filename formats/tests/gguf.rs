@@ -178,7 +178,7 @@ fn what_was_interrupted_is_written_again_in_the_same_place() {
         ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
     );
     let refused = hf::write(&folder.model().unwrap(), None, out.path()).unwrap_err();
-    assert!(refused.to_string().ends_with("the folder is there already, with files in it; name another"));
+    assert!(refused.to_string().ends_with("the folder already has files in it; name another"));
 }
 
 /// The tokenizers that ember-train saves, and two of others.

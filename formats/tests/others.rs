@@ -136,7 +136,7 @@ fn another_model_s_tokenizer_is_not_written_over() {
     let model = opened.model().unwrap();
     std::fs::write(&beside, "another's").unwrap();
     let error = llama2c::write(&model, &path).unwrap_err().to_string();
-    assert!(error.contains("tokenizer.bin: what is there is not this model's tokenizer"), "{error}");
+    assert!(error.contains("tokenizer.bin: the existing file is not this model's tokenizer"), "{error}");
     assert!(!path.exists() && std::fs::read(&beside).unwrap() == b"another's");
     std::fs::remove_file(&beside).unwrap();
     llama2c::write(&model, &path).unwrap();
@@ -149,7 +149,7 @@ fn another_model_s_tokenizer_is_not_written_over() {
     assert!(std::fs::read(&beside).unwrap() == ours);
     std::fs::write(&beside, "another's").unwrap();
     let error = llama2c::write(&model, &path).unwrap_err().to_string();
-    assert!(error.contains("tokenizer.bin: what is there is not this model's tokenizer"), "{error}");
+    assert!(error.contains("tokenizer.bin: the existing file is not this model's tokenizer"), "{error}");
     assert!(std::fs::read(&beside).unwrap() == b"another's");
 }
 
@@ -174,7 +174,7 @@ fn what_is_no_model_of_llama2c_is_not_written_over() {
         let path = out.path().join(name);
         std::fs::write(&path, thesis).unwrap();
         let error = llama2c::write(&model, &path).unwrap_err().to_string();
-        assert!(error.ends_with("what is there is not a model of llama2.c; name another"), "{error}");
+        assert!(error.ends_with("the existing file is not a model of llama2.c; name another"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), thesis);
         assert!(!out.path().join("tokenizer.bin").exists());
     }

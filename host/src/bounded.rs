@@ -86,10 +86,10 @@ pub enum Beyond {
     #[error("it takes too much memory or time")]
     Bounds,
     /// Earlier work that exceeded its bounds has not ended.
-    #[error("others took too much memory or time, and still hold it: start the program again")]
+    #[error("earlier work took too much memory or time, and still holds it: restart the program")]
     Others,
     /// The system refuses a thread with such a stack.
-    #[error("the system gives it no thread, or no stack")]
+    #[error("the system refused a thread or its stack")]
     Thread,
 }
 

@@ -74,7 +74,7 @@ pub fn check_replaces(path: &Path, kind: &str, is_one: impl FnOnce(&[u8]) -> boo
     match bytes.is_empty() || is_one(&bytes) {
         true => Ok(()),
         false => {
-            let line = format!("cannot write {}: what is there is not {kind}; name another", path.display());
+            let line = format!("cannot write {}: the existing file is not {kind}; name another", path.display());
             Err(Error::Refused(line))
         }
     }
@@ -92,7 +92,7 @@ pub fn create_record(path: &Path) -> Result<File, Error> {
     let Some(file) = regular_file(path)? else { return Ok(open_stream(path)?) };
     match File::create_new(file) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            Err(Error::Refused(format!("{} is there already; remove it or name another", path.display())))
+            Err(Error::Refused(format!("{} already exists; remove it or name another", path.display())))
         }
         file => Ok(file.at("cannot create", path)?),
     }
@@ -155,7 +155,7 @@ fn regular_file(path: &Path) -> Result<Option<PathBuf>, Error> {
         let leads_to = file.read_link().at("cannot write", path)?;
         file = file.parent().unwrap_or(Path::new("")).join(leads_to);
     }
-    refuse("its links lead in a circle")
+    refuse("its links form a cycle")
 }
 
 /// Whether a link stands for a file that a process holds open, as /dev/stdout does in the end:
@@ -256,7 +256,7 @@ mod tests {
         }
         for name in ["config", "to-config"] {
             let line = check(name).unwrap_err().to_string();
-            assert!(line.ends_with("what is there is not a page; name another"), "{line}");
+            assert!(line.ends_with("the existing file is not a page; name another"), "{line}");
         }
         check_replaces(Path::new("/dev/null"), "a page", |_| false).unwrap();
     }
@@ -267,7 +267,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         create_record(&at("new")).unwrap();
         assert!(
-            create_record(&at("new")).unwrap_err().to_string().ends_with("is there already; remove it or name another")
+            create_record(&at("new")).unwrap_err().to_string().ends_with("already exists; remove it or name another")
         );
         symlink("dangling", at("link")).unwrap();
         create_record(&at("link")).unwrap().write_all(b"x").unwrap();

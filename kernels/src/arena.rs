@@ -26,7 +26,7 @@ pub fn held() -> usize {
 
 /// The system refused the memory.
 #[derive(Debug, Error)]
-#[error("cannot take {} MB of memory; free some", bytes >> 20)]
+#[error("cannot allocate {} MB of memory; free some", bytes >> 20)]
 pub struct ArenaError {
     bytes: usize,
     source: io::Error,

@@ -57,13 +57,13 @@ pub enum LimitError {
     HeadsTooWide { head_size: usize, has_head_dim: bool, shared_memory: usize, widest: usize },
     /// A parameter has more bytes than a kernel can bind of a buffer.
     #[error(
-        "the model's largest matrix takes {} MiB, and this GPU's kernels see {} MiB of a buffer",
+        "the model's largest matrix takes {} MiB, but this GPU's kernels can use only {} MiB of a buffer",
         bytes.div_ceil(1 << 20),
         most >> 20
     )]
     TooLarge { bytes: u64, most: u64 },
     /// Kernels on the device can have fewer units or buffers than ours need.
-    #[error("kernels on this GPU can have {has} {what}, and ours need {needs}")]
+    #[error("kernels on this GPU can have {has} {what}, but Ember's need {needs}")]
     Small { what: &'static str, has: usize, needs: usize },
 }
 
@@ -262,11 +262,12 @@ mod on_gpus {
             assert_eq!(limits(16).check(demand), Ok(()));
             let line = |limits: Limits, demand| limits.check(demand).unwrap_err().to_string();
             let less = Limits { buffers: 7, ..limits(16) };
-            assert_eq!(line(less, demand), "kernels on this GPU can have 7 buffers, and ours need 8");
+            assert_eq!(line(less, demand), "kernels on this GPU can have 7 buffers, but Ember's need 8");
             let less = Limits { units: 128, ..limits(16) };
-            assert_eq!(line(less, demand), "kernels on this GPU can have 128 units, and ours need 256");
+            assert_eq!(line(less, demand), "kernels on this GPU can have 128 units, but Ember's need 256");
             let large = Demand { largest: (1 << 25) + 1, ..demand };
-            let want = "the model's largest matrix takes 129 MiB, and this GPU's kernels see 128 MiB of a buffer";
+            let want =
+                "the model's largest matrix takes 129 MiB, but this GPU's kernels can use only 128 MiB of a buffer";
             assert_eq!(line(limits(16), large), want);
         }
 

@@ -121,7 +121,7 @@ pub fn list() -> Vec<Selected> {
 /// When it does not exist, is not compiled in, or fails its test; `auto` needs no GPU.
 pub fn select(choice: DeviceChoice) -> Result<Selected, DeviceError> {
     match choice {
-        DeviceChoice::Cpu => Ok(cpu("as asked".to_owned())),
+        DeviceChoice::Cpu => Ok(cpu("as requested".to_owned())),
         DeviceChoice::Auto => Ok(automatic()),
         DeviceChoice::Cuda(_) if !cfg!(feature = "cuda") => Err(DeviceError::NotBuilt { choice, kind: "CUDA" }),
         DeviceChoice::Wgpu(_) if !cfg!(feature = "wgpu") => Err(DeviceError::NotBuilt { choice, kind: "wgpu" }),
@@ -153,7 +153,7 @@ fn numbered(choice: DeviceChoice, found: Vec<Selected>, number: Option<usize>) -
     let device = found.into_iter().nth(number.unwrap_or(0)).ok_or(DeviceError::Absent { choice, count })?.tested();
     match device.problem {
         Some(problem) => Err(DeviceError::Failed { choice, name: device.name, problem }),
-        None => Ok(Selected { reason: "as asked".to_owned(), ..device }),
+        None => Ok(Selected { reason: "as requested".to_owned(), ..device }),
     }
 }
 
@@ -260,7 +260,7 @@ pub fn multiplies(device: &Device, dtype: FloatDType) -> Result<(), String> {
     for (i, got) in product.iter().enumerate() {
         let want: f32 = (0..N).map(|k| numbers[i / N * N + k] * numbers[k * N + i % N]).sum();
         if *got != want {
-            return Err(format!("computed {got} in {} where {want} is right", type_name(dtype)));
+            return Err(format!("computed {got} in {} instead of {want}", type_name(dtype)));
         }
     }
     Ok(())
@@ -297,6 +297,6 @@ mod tests {
             assert_eq!(multiplies(&Device::flex(), dtype), Ok(()));
         }
         let chosen = select(DeviceChoice::Cpu).unwrap();
-        assert_eq!(chosen.line(), format!("device cpu: {} (as asked)", chosen.name));
+        assert_eq!(chosen.line(), format!("device cpu: {} (as requested)", chosen.name));
     }
 }

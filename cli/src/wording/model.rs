@@ -14,7 +14,7 @@ pub fn line(cause: &(dyn Error + 'static)) -> Option<String> {
             Some(format!("{error}; use --weights f32, or another --device"))
         }
         (_, Some(ModelError::Weights { .. })) => {
-            Some("weights in int8 are for the CPU; use --weights bf16 or f32, or --device cpu".to_owned())
+            Some("int8 weights work only on the CPU; use --weights bf16 or f32, or --device cpu".to_owned())
         }
         (_, Some(ModelError::Limits(error))) => Some(limits(error)),
         _ => None,

@@ -50,7 +50,7 @@ fn file_names(dir: &Path) -> Result<Vec<OsString>> {
 fn create_unfinished(dir: &Path) -> Result<TempDir> {
     fs::create_dir_all(dir).at("cannot create the folder", dir)?;
     if file_names(dir)?.iter().any(|name| !name.to_string_lossy().starts_with(UNFINISHED)) {
-        return Err(FormatError::unsupported(dir, "the folder is there already, with files in it; name another"));
+        return Err(FormatError::unsupported(dir, "the folder already has files in it; name another"));
     }
     remove_unfinished(dir).at("cannot write into", dir)?;
     Ok(tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(dir).at("cannot write into", dir)?)

@@ -76,8 +76,8 @@ pub fn report() -> Vec<String> {
     let lines = halves.map(|((_, dtype, head_size), choice)| {
         let on = match choice {
             Choice::TensorCores => "on tensor cores",
-            Choice::Unsupported => "in plain multiply-adds, for the device names no tensor cores for it",
-            Choice::Wrong => "in plain multiply-adds, for the device's tensor cores failed or computed something else",
+            Choice::Unsupported => "in plain multiply-adds, as the device reports no tensor cores for it",
+            Choice::Wrong => "in plain multiply-adds, as the device's tensor cores failed or gave wrong results",
         };
         format!("attention in {dtype}, heads of {head_size}: {on}")
     });

@@ -72,9 +72,9 @@ impl Details {
             shared_memory >> 10,
             buffer_bytes >> 20
         );
-        let on = if tensor_cores { "the halves on tensor cores where their sizes fit" } else { "no tensor cores" };
+        let on = if tensor_cores { "the half types on tensor cores where their sizes fit" } else { "no tensor cores" };
         let computes = match &*self.computes_in.join(", ") {
-            "" => "failed as it was tried further: try again".to_owned(),
+            "" => "failed in a further test: try again".to_owned(),
             types => format!("computes in {types}; {on}"),
         };
         let too_small = self.too_small_for_gpt2.iter().map(|problem| format!("too small for GPT-2 (124M): {problem}"));
