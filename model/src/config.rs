@@ -189,15 +189,15 @@ impl GptConfig {
             format!("n_embd {n_embd} is not a multiple of n_head {n_head}; each head takes an equal share of the width")
         } else if !n_head.is_multiple_of(n_kv_head) {
             format!(
-                "n_head {n_head} is not a multiple of n_kv_head {n_kv_head}; each head of keys and values serves as many heads of \
-                 queries"
+                "n_head {n_head} is not a multiple of n_kv_head {n_kv_head}; each key-value head serves the same number of \
+                 query heads"
             )
         } else if rotary && !head_size.is_multiple_of(2) {
-            let why = "rotary positions turn pairs of values";
+            let why = "rotary positions rotate pairs of values";
             if self.has_head_dim() {
-                format!("head_dim is {head_size}; {why}, so only models where it is even can be computed")
+                format!("head_dim is {head_size}; {why}, so only models where it is even are supported")
             } else {
-                format!("a head is {head_size} wide; {why}, so choose n_embd / n_head even")
+                format!("a head is {head_size} wide; {why}, so choose an even n_embd / n_head")
             }
         } else if rotary && !(rope_theta > 1.0 && rope_theta <= 1e12) {
             format!("rope_theta is {rope_theta}; it must be above 1 and at most 1e12, usually 10000")

@@ -270,7 +270,7 @@ mod tests {
         fs::write(run.join("latest"), "step-1").unwrap();
         let weights = run.join("checkpoints/step-1/model.safetensors");
         assert!(std::process::Command::new("mkfifo").arg(&weights).status().unwrap().success());
-        let line = format!("{} is a pipe, a device or a socket and no file", weights.display());
+        let line = format!("{} is a pipe, a device or a socket, not a file", weights.display());
         assert!(refused(run).starts_with(&line), "{}", refused(run));
         assert!(refused(&run.join("checkpoints/step-1")).starts_with(&line));
         fs::remove_file(&weights).unwrap();
@@ -287,7 +287,7 @@ mod tests {
         let folder = run.join("checkpoints/step-1");
         fs::write(folder.join("model.safetensors"), "").unwrap();
         fs::remove_file(folder.join("config.json")).unwrap();
-        let line = format!("{} holds no config.json, which says what model its weights are", folder.display());
+        let line = format!("{} has no config.json, which describes the model", folder.display());
         assert!(refused(run).starts_with(&line), "{}", refused(run));
         assert!(refused(&folder).starts_with(&line), "{}", refused(&folder));
         fs::remove_file(folder.join("model.safetensors")).unwrap();

@@ -117,7 +117,7 @@ fn verify(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
         let what = if !path.exists() {
             "is missing from its checkpoint; use another checkpoint or copy it again"
         } else if !path.is_file() {
-            "is not an ordinary file; put a copy of the model's own there"
+            "is not a regular file; put a copy of the model's file there"
         } else if checksum(&path)? != *expected {
             "is damaged: its checksum differs; use another checkpoint or copy it again"
         } else {

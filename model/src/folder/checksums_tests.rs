@@ -47,7 +47,7 @@ fn a_list_that_names_what_is_not_in_its_folder_is_refused_unread() {
     let path = folder.path();
     std::os::unix::fs::symlink("/dev/zero", path.join("zero")).unwrap();
     for (name, what) in
-        [("/dev/zero", "not in its folder"), ("../x", "not in its folder"), ("zero", "not an ordinary file")]
+        [("/dev/zero", "not in its folder"), ("../x", "not in its folder"), ("zero", "not a regular file")]
     {
         let list = format!("{{{name:?}:{{\"bytes\":1,\"xxh3\":\"0000000000000000\"}}}}");
         fs::write(path.join("checksums.json"), list).unwrap();

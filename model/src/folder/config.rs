@@ -50,17 +50,17 @@ pub fn write(dir: &Path, config: &GptConfig, end_of_text: Option<u32>) -> Result
 
 /// The family that the keys belong to, and the shape that they describe.
 fn of_keys(keys: &Keys) -> Read<(Family, GptConfig)> {
-    let missing = "model_type is missing; a model that can be opened has \"gpt2\", \"llama\" or \"qwen3\" there";
+    let missing = "model_type is missing; it must be \"gpt2\", \"llama\" or \"qwen3\"";
     let name = keys.get("model_type").as_str().ok_or(missing)?;
     let family = Family::named(name).ok_or_else(|| {
         format!("model_type is \"{name}\"; only \"gpt2\", \"llama\" and \"qwen3\" models can be opened")
     })?;
     let config = (family.read)(keys)?;
     require(keys.flag("is_causal", true)?, || {
-        "is_causal is false; only models where it is true can be computed".into()
+        "is_causal is false; only models where it is true are supported".into()
     })?;
     require(keys.get("quantization_config").is_null(), || {
-        "quantization_config is set; only plain float32, float16 or bfloat16 weights can be read, save the model as one"
+        "quantization_config is set; only plain float32, float16 or bfloat16 weights can be read: save the model as one"
             .to_owned()
     })?;
     Ok((family, config))

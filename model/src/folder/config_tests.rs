@@ -43,8 +43,7 @@ fn settings_that_cannot_be_computed_are_refused_by_name() {
     fs::write(dir.path().join("config.json"), "{").unwrap();
     assert!(error(dir.path()).contains("config.json is not a JSON object"));
     fs::remove_file(dir.path().join("config.json")).unwrap();
-    assert!(error(dir.path()).contains("holds no config.json"));
-    assert!(error(dir.path()).contains("which says what model its weights are; put that file back"));
+    assert!(error(dir.path()).contains("has no config.json, which describes the model; copy it from"));
     let neither = tempfile::tempdir().unwrap();
     assert!(error(neither.path()).contains("holds no config.json; give a checkpoint folder"));
 }

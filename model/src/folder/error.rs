@@ -27,8 +27,8 @@ pub enum FolderError {
     Damaged { path: PathBuf, what: String },
     /// The folder holds a model's weights, but not the file that says which model's.
     #[error(
-        "{0} holds no config.json, which says what model its weights are; put that file back: another checkpoint of the \
-         same run has it, or whatever the folder was copied from"
+        "{0} has no config.json, which describes the model; copy it from another checkpoint of the same run, or from where \
+         the folder came from"
     )]
     LostConfig(PathBuf),
     /// `config.json` has a shape that no model can have.

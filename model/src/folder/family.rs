@@ -71,8 +71,8 @@ impl Family {
         let refuse = |given: &str, other: &str, choose: &str| {
             let architecture = config.architecture();
             Err(FolderError::NoClass(format!(
-                "{given} does not go with {other}: transformers has no such model to save it as; choose {choose}, or leave all \
-                 parts to architecture = {architecture}"
+                "{given} does not go with {other}: no GPT-2, Llama or Qwen3 model has both; choose {choose}, or set only \
+                 architecture = {architecture}"
             )))
         };
         if learned {

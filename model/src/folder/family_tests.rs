@@ -107,9 +107,9 @@ fn settings_that_cannot_be_computed_are_refused_by_name() {
         ("quantization_config", json!({}), "quantization_config is set"),
         ("num_key_value_heads", json!(3), "n_head 4 is not a multiple of n_kv_head 3"),
         ("num_attention_heads", json!(0), "n_head is 0"),
-        ("head_dim", json!(3), "head_dim is 3; rotary positions turn pairs of values, so only models where it is even"),
+        ("head_dim", json!(3), "head_dim is 3; rotary positions rotate pairs of values, so only models where it"),
         ("head_dim", json!(4), "tensor layers.0.self_attn.q_proj.weight is [8, 8], but config.json needs [16, 8]"),
-        ("num_hidden_layers", json!(1), "belongs to no Llama language model of 1 layers"),
+        ("num_hidden_layers", json!(1), "is not part of a Llama language model of 1 layers"),
         ("hidden_size", json!("8"), "hidden_size is \"8\"; it must be a whole number"),
     ] {
         change_config(dir.path(), key, value);

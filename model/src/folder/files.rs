@@ -46,7 +46,7 @@ pub fn refuse_irregular_files(dir: &Path) -> Result<(), FolderError> {
         let is_read = path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known));
         let is_other = || fs::metadata(&path).is_ok_and(|there| !there.is_file() && !there.is_dir());
         if is_read && is_other() {
-            let what = "is a pipe, a device or a socket and no file; put the model's own file there";
+            let what = "is a pipe, a device or a socket, not a file; put the model's file there";
             return Err(FolderError::damaged(&path, what));
         }
     }

@@ -44,7 +44,7 @@ fn refuse_what_differs(keys: &Keys) -> Read<()> {
         [("scale_attn_weights", true), ("scale_attn_by_inverse_layer_idx", false), ("add_cross_attention", false)]
     {
         let value = keys.flag(key, needed)?;
-        require(value == needed, || format!("{key} is {value}; only models where it is {needed} can be computed"))?;
+        require(value == needed, || format!("{key} is {value}; only models where it is {needed} are supported"))?;
     }
     Ok(())
 }

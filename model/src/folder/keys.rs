@@ -63,7 +63,7 @@ impl Keys {
         let kind = known().find(|(_, names, _)| named(names)).map(|(kind, ..)| *kind);
         kind.ok_or_else(|| {
             let known: Vec<_> = known().map(|(_, names, meaning)| format!("\"{}\"{meaning}", names[0])).collect();
-            format!("{key} is {function}; only {} can be computed", known.join(" and "))
+            format!("{key} is {function}; only models with {} are supported", known.join(" and "))
         })
     }
 }

@@ -55,7 +55,7 @@ fn rope_theta(keys: &Keys) -> Read<f64> {
         for key in ["rope_type", "type"] {
             let kind = rope.get(key);
             require(kind.is_null() || kind == "default", || {
-                format!("{object} has {key} {kind}; only \"default\" rotary positions can be computed")
+                format!("{object} has {key} {kind}; only \"default\" rotary positions are supported")
             })?;
         }
         refuse_partial(&rope)?;
@@ -67,14 +67,14 @@ fn rope_theta(keys: &Keys) -> Read<f64> {
 fn refuse_partial(keys: &Keys) -> Read<()> {
     let share = keys.number("partial_rotary_factor", 1.0)?;
     require(share == 1.0, || {
-        format!("partial_rotary_factor is {share}; only models that turn the whole head can be computed")
+        format!("partial_rotary_factor is {share}; only models that rotate the whole head are supported")
     })
 }
 
 /// Checks that no linear layer of a Qwen3 adds a bias.
 fn no_bias(keys: &Keys) -> Read<bool> {
     let attention = keys.flag("attention_bias", false)?;
-    let wrong = || "attention_bias is true; only Qwen3 models where it is false can be computed".to_owned();
+    let wrong = || "attention_bias is true; only Qwen3 models where it is false are supported".to_owned();
     require(!attention, wrong).map(|()| false)
 }
 
@@ -83,7 +83,7 @@ fn bias(keys: &Keys) -> Read<bool> {
     let (attention, mlp) = (keys.flag("attention_bias", false)?, keys.flag("mlp_bias", false)?);
     require(attention == mlp, || {
         format!(
-            "attention_bias is {attention} and mlp_bias is {mlp}; only models where both are the same can be computed"
+            "attention_bias is {attention} and mlp_bias is {mlp}; only models where both are the same are supported"
         )
     })?;
     Ok(attention)
@@ -96,7 +96,7 @@ fn refuse_what_differs(keys: &Keys) -> Read<()> {
     let other = kinds.and_then(|kinds| kinds.iter().find(|kind| *kind != "full_attention"));
     require(!sliding && other.is_none(), || {
         format!(
-            "{}; only models whose every layer sees the whole context can be computed",
+            "{}; only models with full attention in every layer are supported",
             other.map_or("use_sliding_window is true".into(), |kind| format!("layer_types has {kind}"))
         )
     })?;

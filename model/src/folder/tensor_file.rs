@@ -81,13 +81,13 @@ impl TensorFile {
         };
         let header_bytes = u64::from_le_bytes(*header_bytes);
         if header_bytes > LONGEST_HEADER_BYTES || header_bytes > rest.len() as u64 {
-            return Err(damaged(path, "its header is cut short or was never one"));
+            return Err(damaged(path, "its header is truncated or invalid"));
         }
         let (text, values) = rest.split_at(header_bytes as usize);
         let header: Metadata = serde_json::from_slice(text).map_err(|error| damaged(path, &error.to_string()))?;
         let (needed, stored) = (header.data_len(), values.len());
         if needed != stored {
-            return Err(damaged(path, &format!("its header announces {needed} bytes of values and {stored} follow")));
+            return Err(damaged(path, &format!("its header says {needed} bytes of values, but {stored} follow")));
         }
         let values_start = map.len() - stored;
         Ok(Self { path: path.to_owned(), map, header, values_start })
@@ -128,7 +128,7 @@ impl TensorFile {
         let (start, end) = info.data_offsets;
         let Some(values) = decode(info.dtype, &self.map[self.values_start..][start..end]) else {
             let what = format!(
-                "tensor {name} holds {} numbers; only F32, F16, BF16 and F64 can be read, save the model as one of them",
+                "tensor {name} holds {} numbers; only F32, F16, BF16 and F64 can be read: save the model as one of them",
                 info.dtype
             );
             return Err(FolderError::mismatch(&self.path, what));

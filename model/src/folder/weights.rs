@@ -169,7 +169,7 @@ impl StoredWeights {
                     continue;
                 }
                 if places.insert(name.to_owned(), (index, stored_name.clone())).is_some() {
-                    let what = format!("tensor {name} is stored a second time; save the model again with transformers");
+                    let what = format!("tensor {name} is stored twice; save the model again with transformers");
                     return Err(FolderError::mismatch(file.path(), what));
                 }
             }
@@ -264,7 +264,7 @@ impl StoredWeights {
         }
         if let Some(name) = self.places.keys().filter(|name| !found.contains(*name)).min() {
             let what = format!(
-                "tensor {name} belongs to no {} language model of {} layers; take config.json and the weights from the same model",
+                "tensor {name} is not part of a {} language model of {} layers; take config.json and the weights from the same model",
                 self.family.title, self.config.n_layer
             );
             return Err(FolderError::mismatch(&self.path, what));
@@ -308,6 +308,6 @@ fn weight_files(dir: &Path) -> Result<(PathBuf, BTreeSet<String>)> {
 /// A shard lies beside the index: a path that leads elsewhere is refused.
 fn shard_name(index: &Path, shard: &Value) -> Result<String> {
     let name = shard.as_str().filter(|name| Path::new(name).file_name().is_some_and(|file| file == *name));
-    let wrong = || FolderError::mismatch(index, format!("{shard} is no file name; download it again"));
+    let wrong = || FolderError::mismatch(index, format!("{shard} is not a file name; download it again"));
     Ok(name.ok_or_else(wrong)?.to_owned())
 }

@@ -138,10 +138,10 @@ fn stored_causal_masks_are_passed_over_and_other_strangers_refused() {
     }
     for name in ["score.weight", "h.2.ln_1.weight", "h.0.crossattention.c_attn.weight"] {
         save(&path, Dtype::F32, &with(name), same_name);
-        assert!(error(dir.path()).contains(&format!("tensor {name} belongs to no GPT-2")), "{}", error(dir.path()));
+        assert!(error(dir.path()).contains(&format!("tensor {name} is not part of a GPT-2")), "{}", error(dir.path()));
     }
     save(&path, Dtype::F32, &with("transformer.ln_f.bias"), same_name);
-    assert!(error(dir.path()).contains("ln_f.bias is stored a second time"));
+    assert!(error(dir.path()).contains("ln_f.bias is stored twice"));
 }
 
 #[test]
