@@ -25,7 +25,7 @@ pub enum FormatError {
     #[error("{}: {what}", path.display())]
     Unsupported { path: PathBuf, what: String },
     /// The format cannot express something about a model.
-    #[error("{format} cannot say {what}")]
+    #[error("{format} cannot store {what}")]
     CannotSay { format: &'static str, what: String },
     /// The values of a tensor cannot be read from their source.
     #[error("cannot read tensor {name}")]

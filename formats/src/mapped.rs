@@ -25,7 +25,7 @@ impl Mapped {
     pub fn open(path: &Path) -> Result<Self> {
         // Checked before opening, which would block on a pipe.
         if !std::fs::metadata(path).at("cannot open", path)?.is_file() {
-            return Err(FormatError::unsupported(path, "it is no regular file; give the path of a model file"));
+            return Err(FormatError::unsupported(path, "it is not a regular file; give the path of a model file"));
         }
         let file = File::open(path).at("cannot open", path)?;
         // SAFETY: the bytes may change while they are read; any bytes are valid as numbers, and

@@ -78,17 +78,17 @@ impl Shape {
             ("rows", self.vocab_size),
             ("positions", self.context_length),
             ("heads", self.n_head),
-            ("heads of keys", self.n_kv_head),
-            ("values a head", self.head_size),
-            ("values a position", self.n_embd),
+            ("key-value heads", self.n_kv_head),
+            ("values per head", self.head_size),
+            ("values per position", self.n_embd),
             ("values inside the MLP", self.n_inner),
         ] {
             if size == 0 || size > Self::LARGEST {
-                return Err(format!("it says that the model has {size} {name}, which none has"));
+                return Err(format!("it says that the model has {size} {name}, which is out of range"));
             }
         }
         if !(1..=Self::MAX_BLOCKS).contains(&self.n_layer) {
-            return Err(format!("it says that the model has {} blocks, which none has", self.n_layer));
+            return Err(format!("it says that the model has {} blocks, which is out of range", self.n_layer));
         }
         let wide = self.n_head.saturating_mul(self.head_size);
         let rotary = self.architecture != Architecture::Gpt2;
@@ -96,16 +96,19 @@ impl Shape {
         if wide > Self::LARGEST || !self.n_head.is_multiple_of(self.n_kv_head) || !fits {
             let Self { n_head, n_kv_head, head_size, n_embd, .. } = self;
             return Err(format!(
-                "it says {n_head} heads, {n_kv_head} of keys, {head_size} wide, for {n_embd} values a position, which no model has"
+                "it says {n_head} heads, {n_kv_head} for keys and values, {head_size} wide, for {n_embd} values per \
+                 position: these do not fit together"
             ));
         }
         let Self { norm_epsilon, rope_theta, .. } = self;
         if !(*norm_epsilon > 0.0 && *norm_epsilon < 1.0) {
-            return Err(format!("it says that norms add {norm_epsilon}, which none does: usual is 1e-5"));
+            return Err(format!(
+                "it says that the norms' epsilon is {norm_epsilon}; it must be between 0 and 1, usually 1e-5"
+            ));
         }
         if rotary && !(*rope_theta > 1.0 && *rope_theta <= 1e12) {
             return Err(format!(
-                "it says that the base of the rotary angles is {rope_theta}; it is above 1 and at most 1e12, usually 10000"
+                "it says that rope_theta is {rope_theta}; it must be above 1 and at most 1e12, usually 10000"
             ));
         }
         Ok(())
@@ -159,7 +162,7 @@ impl<'a> Tensor<'a> {
         let values = (self.values)().map_err(fails)?;
         let count: usize = self.shape.iter().product();
         if values.len() != count {
-            return Err(fails(format!("it has {} values, and its shape says {count}", values.len()).into()));
+            return Err(fails(format!("it has {} values, but its shape says {count}", values.len()).into()));
         }
         Ok(values)
     }

@@ -72,7 +72,7 @@ pub fn furthest(values: &[f32]) -> f32 {
 /// For such a value; the error names the tensor.
 pub fn check(name: &str, kind: NumberType, values: &[f32]) -> Result<()> {
     if let Some(value) = values.iter().find(|value| !value.is_finite()) {
-        let source = format!("one of its values is {value}, which no model can be computed with").into();
+        let source = format!("one of its values is {value}; a model needs finite values").into();
         return Err(FormatError::Values { name: name.to_owned(), source });
     }
     let largest = furthest(values);
@@ -120,7 +120,7 @@ mod tests {
             check("w", kind, &[0.5, held, 1.0]).unwrap();
             if let Some(value) = too_large {
                 let line = check("w", kind, &[0.5, value, 1.0]).unwrap_err().to_string();
-                let expected = format!("{} cannot say {value:e}, which tensor w has; choose ", kind.name());
+                let expected = format!("{} cannot store {value:e}, which tensor w has; choose ", kind.name());
                 assert!(line.starts_with(&expected), "{line}");
             }
             for value in [f32::NAN, f32::INFINITY] {

@@ -138,7 +138,7 @@ fn merges(pieces: &[(String, f32)]) -> Result<Vec<Value>, String> {
             let (Some(left_id), Some(right_id)) = (ids.get(left), ids.get(right)) else { continue };
             room = room
                 .checked_sub(piece.len())
-                .ok_or("its tokens can be made of one another in more ways than those of any tokenizer")?;
+                .ok_or("its tokens can be merged in more ways than those of any real tokenizer")?;
             found.push((*score, left_id, right_id, left, right));
         }
     }
@@ -179,9 +179,7 @@ pub fn pieces(tokenizer: &Value, rows: usize) -> Result<Vec<(String, f32)>, Stri
     let added = added.filter_map(|token| Some((token["content"].as_str()?, &token["id"])));
     if before(tokenizer).is_none() {
         let kind = model["type"].as_str().unwrap_or("none");
-        return Err(format!(
-            "this tokenizer (model {kind}): it has words for SentencePiece's BPE, as Llama 2 has it, alone"
-        ));
+        return Err(format!("this tokenizer (model {kind}): it can describe only SentencePiece's BPE, as in Llama 2"));
     }
     Tokenizer::check_expressible(tokenizer, false)?;
     let mut pieces: Vec<Option<String>> = vec![None; rows];

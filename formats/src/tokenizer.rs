@@ -119,18 +119,18 @@ impl Tokenizer {
         let model = &json["model"];
         let is_put = |key: &&str| model[*key].as_str().is_some_and(|text| !text.is_empty());
         if let Some(key) = ["continuing_subword_prefix", "end_of_word_suffix"].into_iter().find(is_put) {
-            return Err(format!("this tokenizer ({key}): it has no words for what is put to parts of words"));
+            return Err(format!("this tokenizer ({key}): it cannot describe affixes of subwords"));
         }
         // Older files of tokenizers that ignore merges do not say so; their merges lead to every
         // token.
         if model["ignore_merges"] == true && !ignores_merges {
             return Err(
-                "this tokenizer (ignore_merges true): it has no words for that where text is split so".to_owned()
+                "this tokenizer (ignore_merges true): it cannot describe that for this way to split text".to_owned()
             );
         }
         for token in json["added_tokens"].as_array().into_iter().flatten() {
             if let Some(key) = ["lstrip", "rstrip", "single_word"].into_iter().find(|key| token[*key] == true) {
-                return Err(format!("the token {} with {key}; it finds tokens wherever they stand", token["content"]));
+                return Err(format!("the token {} with {key}; it matches tokens anywhere", token["content"]));
             }
         }
         Ok(())

@@ -275,7 +275,7 @@ fn what_gguf_has_no_words_for_is_refused() {
         change(&mut json);
         let folder = hf::Folder::open(&fixture("llama"), shape("llama"), Some(json), vec![4]).unwrap();
         let error = gguf::write(&folder.model().unwrap(), NumberType::F32, "test", &path).unwrap_err().to_string();
-        assert!(error.starts_with("GGUF cannot say ") && !error.contains('\n'), "{error}");
+        assert!(error.starts_with("GGUF cannot store ") && !error.contains('\n'), "{error}");
         assert!(!path.exists());
         error
     };
@@ -300,7 +300,7 @@ fn what_gguf_has_no_words_for_is_refused() {
     let roberta = json!({
         "type": "RobertaProcessing", "sep": ["<x>", 3], "cls": ["<x>", 3], "trim_offsets": true, "add_prefix_space": false,
     });
-    assert!(refused(&|json| json["post_processor"] = roberta.clone()).contains("puts around texts"));
+    assert!(refused(&|json| json["post_processor"] = roberta.clone()).contains("adds to texts"));
 }
 
 #[test]

@@ -25,7 +25,7 @@ impl<'a> Cursor<'a> {
     pub fn take(&mut self, count: u64) -> Result<&'a [u8], String> {
         let rest = &self.bytes[self.at..];
         let taken = usize::try_from(count).ok().and_then(|count| rest.get(..count));
-        let taken = taken.ok_or_else(|| format!("{count} bytes are announced where {} follow", rest.len()))?;
+        let taken = taken.ok_or_else(|| format!("{count} bytes are announced, but only {} follow", rest.len()))?;
         self.at += taken.len();
         Ok(taken)
     }
@@ -92,7 +92,7 @@ impl<'a> Value<'a> {
             10 => Self::Whole(from.u64()?),
             11 => signed(i64::from_le_bytes(from.array()?)),
             12 => Self::Real(f64::from_le_bytes(from.array()?)),
-            _ => return Err(format!("its header has a value of kind {kind}, which there is not")),
+            _ => return Err(format!("its header has a value of the unknown type {kind}")),
         })
     }
 }
@@ -108,7 +108,7 @@ impl<'a> List<'a> {
             10..=12 => 8,
             TEXT => 0, // variable
             LIST => return Err("its header has a list of lists".to_owned()),
-            _ => return Err(format!("its header has a list of kind {kind}, which there is not")),
+            _ => return Err(format!("its header has a list of the unknown type {kind}")),
         };
         if kind == TEXT {
             for _ in 0..count {

@@ -55,7 +55,8 @@ impl File {
             let known: Vec<String> =
                 found.iter().filter_map(|tensor| Some(gguf_name(&shape, &tensor.name)?.0)).collect();
             let other = tensors.names().find(|name| !known.iter().any(|known| known == name)).unwrap_or_default();
-            return Err(unsupported(format!("tensor {other} belongs to no {} known here", shape.architecture.name())));
+            let name = shape.architecture.name();
+            return Err(unsupported(format!("tensor {other} is not part of a supported {name} model")));
         }
         Ok(Model { shape, tensors: found, tokenizer, generation: sampling::read(&keys) })
     }
@@ -72,9 +73,7 @@ fn begin(from: &mut Cursor) -> Result<(u64, u64), String> {
         version if matches!(version.swap_bytes(), 2 | 3) => {
             Err("it is big-endian; only little-endian GGUF files can be read: get the model as one".to_owned())
         }
-        version => {
-            Err(format!("it is of version {version} of GGUF, of which 2 and 3 are known; convert the model again"))
-        }
+        version => Err(format!("it is GGUF version {version}; only 2 and 3 can be read: convert the model again")),
     }
 }
 
@@ -95,9 +94,7 @@ impl<'a> Tensors<'a> {
         let (mut tensors, mut at) = (HashMap::new(), 0);
         for TensorEntry { name, sizes, kind, start, end } in listed {
             if start != at {
-                return Err(format!(
-                    "the values of {name} begin at byte {start}, where byte {at} is the next that is free"
-                ));
+                return Err(format!("the values of {name} begin at byte {start}, but the next free byte is {at}"));
             }
             let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
             let bytes = range.and_then(|(start, end)| values.get(start..end));

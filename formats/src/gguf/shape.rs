@@ -12,7 +12,7 @@ pub fn read(keys: &Keys, tensors: &Tensors) -> Result<Shape, String> {
     let key = |key: &str| format!("{name}.{key}");
     let size = |wanted: &str| {
         let size = keys.whole(&key(wanted)).and_then(|size| usize::try_from(size).ok());
-        size.ok_or_else(|| format!("its key {} is missing or no size", key(wanted)))
+        size.ok_or_else(|| format!("its key {} is missing or not a size", key(wanted)))
     };
     let size_or =
         |wanted: &str, default: usize| if keys.get(&key(wanted)).is_some() { size(wanted) } else { Ok(default) };
@@ -24,7 +24,7 @@ pub fn read(keys: &Keys, tensors: &Tensors) -> Result<Shape, String> {
     let epsilon = if gpt2 { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
     let shape = Shape {
         architecture,
-        vocab_size: rows.ok_or("tensor token_embd.weight is missing or no matrix")?,
+        vocab_size: rows.ok_or("tensor token_embd.weight is missing or not a matrix")?,
         context_length: size("context_length")?,
         n_layer: size("block_count")?,
         n_head,
@@ -41,14 +41,14 @@ pub fn read(keys: &Keys, tensors: &Tensors) -> Result<Shape, String> {
     for (wanted, same_as) in [("attention.value_length", head_size), ("rope.dimension_count", head_size)] {
         if !gpt2 && size_or(wanted, same_as)? != same_as {
             return Err(format!(
-                "{} is {}; only models where it is a head's width, {same_as}, can be computed",
+                "{} is {}; only models where it is a head's width, {same_as}, are supported",
                 key(wanted),
                 size_or(wanted, same_as)?
             ));
         }
     }
     if shape.n_layer > tensors.count() {
-        return Err(format!("it has {} tensors, and its keys say {} blocks", tensors.count(), shape.n_layer));
+        return Err(format!("it has {} tensors, but its keys say {} blocks", tensors.count(), shape.n_layer));
     }
     shape.check()?;
     Ok(shape)
@@ -58,7 +58,7 @@ pub fn read(keys: &Keys, tensors: &Tensors) -> Result<Shape, String> {
 fn real(keys: &Keys, key: &str) -> Result<Option<f64>, String> {
     let number = keys.real(key);
     match keys.get(key).is_some() && number.is_none() {
-        true => Err(format!("its key {key} is no number")),
+        true => Err(format!("its key {key} is not a number")),
         false => Ok(number),
     }
 }
@@ -76,12 +76,9 @@ fn architecture(keys: &Keys) -> Result<Architecture, String> {
 fn check_supported_keys(keys: &Keys, name: &str) -> Result<(), String> {
     let scaling = keys.text(&format!("{name}.rope.scaling.type")).filter(|scaling| *scaling != "none");
     if let Some(scaling) = scaling {
-        return Err(format!(
-            "its rotary positions are scaled ({}); only models where they are not can be computed",
-            shown(scaling)
-        ));
+        return Err(format!("its rotary positions are scaled ({}); only unscaled ones are supported", shown(scaling)));
     }
-    let asks_for_more = |key: &str| Err(format!("its key {name}.{key} asks for what is not computed here"));
+    let asks_for_more = |key: &str| Err(format!("its key {name}.{key} asks for an unsupported feature"));
     // Each of these is off if it is 0, or a factor of 1.
     let switches = [
         "expert_count",
@@ -130,10 +127,10 @@ mod tests {
         refused(&|header| header.f32("llama.rope.scaling.attn_factor", 1.0)).unwrap();
         refused(&|header| header.bool("llama.attention.causal", true)).unwrap();
         let line = refused(&|header| header.f32("llama.rope.scaling.attn_factor", 2.0)).unwrap_err();
-        assert_eq!(line, "its key llama.rope.scaling.attn_factor asks for what is not computed here");
+        assert_eq!(line, "its key llama.rope.scaling.attn_factor asks for an unsupported feature");
         refused(&|header| header.f32("llama.rope.scaling.attn_factor", 0.0)).unwrap_err();
         let line = refused(&|header| header.bool("llama.attention.causal", false)).unwrap_err();
-        assert_eq!(line, "its key llama.attention.causal asks for what is not computed here");
+        assert_eq!(line, "its key llama.attention.causal asks for an unsupported feature");
         refused(&|header| header.f32("llama.rope.scaling.factor", 2.0)).unwrap_err();
         refused(&|header| header.string("llama.rope.scaling.type", "none")).unwrap();
         refused(&|header| header.u32("llama.rope.scaling.type", 1)).unwrap_err();
@@ -143,7 +140,7 @@ mod tests {
     fn a_number_that_is_a_text_is_refused() {
         let key = "llama.rope.freq_base";
         let line = asked(|header| header.string(key, "500000"), |keys| real(keys, key)).unwrap_err();
-        assert_eq!(line, "its key llama.rope.freq_base is no number");
+        assert_eq!(line, "its key llama.rope.freq_base is not a number");
         assert_eq!(asked(|header| header.f32(key, 5e5), |keys| real(keys, key)).unwrap(), Some(5e5));
         assert_eq!(asked(|_| {}, |keys| real(keys, key)).unwrap(), None);
     }

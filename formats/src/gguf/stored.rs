@@ -40,7 +40,7 @@ impl Kind {
     pub fn check_readable(self, name: &str) -> Result<(), String> {
         let Self::Other(number) = self else { return Ok(()) };
         let known = UNREADABLE_TYPES.iter().find(|(other, _)| *other == number).map(|(_, name)| *name);
-        let what = known.map_or_else(|| format!("numbers of kind {number}"), |known| format!("{known} numbers"));
+        let what = known.map_or_else(|| format!("numbers of type {number}"), |known| format!("{known} numbers"));
         Err(format!(
             "tensor {name} holds {what}; F32, F16, BF16, Q8_0, Q4_0 and Q6_K can be read: get the model as one of these"
         ))

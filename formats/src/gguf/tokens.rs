@@ -123,7 +123,7 @@ fn split(json: &Value) -> Result<(&'static str, TokenKind), String> {
     if !normalizer.is_null() && normalizer["type"] != "NFC" {
         let kind = normalizer["type"].as_str().unwrap_or("unknown");
         return Err(format!(
-            "this tokenizer (normalizer {kind}): it has no words for what is done to text before it is split"
+            "this tokenizer (normalizer {kind}): it cannot describe changes to text before it is split"
         ));
     }
     let byte_level = |rule: &Value| rule["type"] == "ByteLevel" && rule["add_prefix_space"] == false;
@@ -146,8 +146,8 @@ fn split(json: &Value) -> Result<(&'static str, TokenKind), String> {
     }
     let name = |value: &Value| value["type"].as_str().unwrap_or("none").to_owned();
     Err(format!(
-        "this tokenizer (model {}, pre-tokenizer {}): it has words for characters, bytes, byte-level BPE that splits as GPT-2, \
-         Llama 3 or Qwen do, and Llama 2's SentencePiece",
+        "this tokenizer (model {}, pre-tokenizer {}): it can describe characters, bytes, byte-level BPE that splits as \
+         GPT-2, Llama 3 or Qwen do, and Llama 2's SentencePiece",
         name(model),
         name(rule)
     ))
@@ -198,20 +198,20 @@ fn merges(merges: &Value) -> Result<Vec<String>, String> {
 fn special_tokens(tokenizer: &Tokenizer, header: &mut Header) -> Result<(), String> {
     let ends = &tokenizer.end_tokens;
     if ends.len() > END_KEYS.len() {
-        return Err(format!("{} end tokens; it has words for {}", ends.len(), END_KEYS.len()));
+        return Err(format!("{} end tokens; it has keys for {}", ends.len(), END_KEYS.len()));
     }
     for (key, id) in END_KEYS.iter().zip(ends) {
         header.u32(&format!("tokenizer.ggml.{key}"), *id);
     }
     let Some([before, behind]) = tokenizer.around() else {
-        let words = "what this tokenizer puts around texts; it has words for one token before and one behind";
+        let words = "what this tokenizer adds to texts; it can describe one token before and one after";
         return Err(words.to_owned());
     };
     if let Some(begin) = tokenizer.begin() {
         header.u32("tokenizer.ggml.bos_token_id", begin);
     }
     if behind.is_some() && behind != ends.first().copied() {
-        return Err("a token behind every text that is not the end token".to_owned());
+        return Err("a token after every text that is not the end token".to_owned());
     }
     header.bool("tokenizer.ggml.add_bos_token", before.is_some());
     header.bool("tokenizer.ggml.add_eos_token", behind.is_some());

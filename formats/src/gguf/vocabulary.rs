@@ -16,14 +16,14 @@ pub fn read(keys: &Keys, rows: usize) -> Result<Option<Tokenizer>, String> {
         Some(PIECES) => pieces(keys)?,
         Some(other) => {
             return Err(format!(
-                "its tokenizer is of the kind {}; only \"gpt2\", \"llama\" and \"none\" can be read",
+                "its tokenizer is of the type {}; only \"gpt2\", \"llama\" and \"none\" can be read",
                 shown(other)
             ));
         }
     };
     let count = keys.list("tokenizer.ggml.tokens").map_or(0, |tokens| tokens.len());
     if count > rows {
-        return Err(format!("its tokenizer has {count} tokens and its embedding {rows} rows"));
+        return Err(format!("its tokenizer has {count} tokens, but its embedding has {rows} rows"));
     }
     let mut end_tokens: Vec<u32> = Vec::new();
     for id in END_KEYS.iter().filter_map(|key| id(keys, key)) {

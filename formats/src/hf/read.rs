@@ -142,7 +142,7 @@ fn weight_files(dir: &Path) -> Result<BTreeSet<String>> {
     let shards = map["weight_map"].as_object().into_iter().flatten();
     let name = |shard: &Value| {
         let name = shard.as_str().filter(|name| Path::new(name).file_name().is_some_and(|file| file == *name));
-        name.map(str::to_owned).ok_or_else(|| FormatError::damaged(&index, format!("{shard} is no file name")))
+        name.map(str::to_owned).ok_or_else(|| FormatError::damaged(&index, format!("{shard} is not a file name")))
     };
     shards.map(|(_, shard)| name(shard)).collect()
 }
@@ -158,7 +158,7 @@ fn generation(path: &Path) -> Result<Map<String, Value>> {
             }
             Ok(keys)
         }
-        _ => Err(FormatError::damaged(path, "it is no JSON object")),
+        _ => Err(FormatError::damaged(path, "it is not a JSON object")),
     }
 }
 

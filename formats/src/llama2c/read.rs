@@ -76,7 +76,7 @@ fn header(file: &[u8]) -> Result<(Shape, Order, usize), String> {
     let [_, version]: [i32; 2] = integers(file).ok_or_else(short)?;
     if version != 1 {
         return Err(format!(
-            "it is of version {version} of llama2.c's files, of which 0 and 1 can be read; export it again as version 1"
+            "it is version {version} of llama2.c's format; only 0 and 1 can be read: export it again as version 1"
         ));
     }
     let (_, rest) = file.split_at(8); // the magic number and the version
@@ -127,7 +127,7 @@ fn shape(sizes: [i32; SIZES], tied_head: bool) -> Result<Shape, String> {
 fn ranges(shape: &Shape, parts: Order, start: usize, length: usize) -> Result<Ranges, String> {
     let announced = content_bytes(shape, parts) + start as u128;
     if announced != length as u128 {
-        return Err(format!("{announced} bytes are announced, and it has {length}"));
+        return Err(format!("its header needs {announced} bytes, but the file has {length}"));
     }
     let sizes: HashMap<String, Vec<usize>> = names::tensors(shape).into_iter().collect();
     let (mut ranges, mut at) = (HashMap::new(), start);

@@ -14,7 +14,7 @@ pub fn read(file: &[u8], rows: usize) -> Result<Tokenizer, String> {
     let (_, mut rest) = file.split_at_checked(4).ok_or("it is shorter than any tokenizer.bin")?;
     let mut pieces = Vec::new();
     while !rest.is_empty() {
-        let cut = || format!("it is cut short in token {}; copy or download it again", pieces.len());
+        let cut = || format!("it is truncated in token {}; copy or download it again", pieces.len());
         let (score, after) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
         let (length, after) = after.split_first_chunk::<4>().ok_or_else(cut)?;
         let length = u32::from_le_bytes(*length) as usize;
@@ -30,7 +30,7 @@ pub fn read(file: &[u8], rows: usize) -> Result<Tokenizer, String> {
         rest = after;
     }
     if pieces.len() != rows {
-        return Err(format!("it has {} tokens, and the model beside it {rows}; take both of one model", pieces.len()));
+        return Err(format!("it has {} tokens, but the model beside it {rows}; take both from one model", pieces.len()));
     }
     let json = sentencepiece::json(&pieces, true)?;
     let (end_tokens, begin_token) = (vec![sentencepiece::END], Some(sentencepiece::BEGIN));
@@ -44,7 +44,7 @@ pub fn bytes(tokenizer: &Tokenizer, rows: usize) -> Result<Vec<u8>, String> {
         return Err("a tokenizer that puts no space before a text; it puts one before each".to_owned());
     }
     if tokenizer.around() != Some([Some(sentencepiece::BEGIN), None]) {
-        return Err("what this tokenizer puts around texts; it puts <s> before each and nothing behind".to_owned());
+        return Err("what this tokenizer adds to texts; it adds <s> before each and nothing after".to_owned());
     }
     if !matches!(tokenizer.end_tokens.as_slice(), [] | [sentencepiece::END]) {
         return Err(format!("the end tokens {:?}; its own is {}", tokenizer.end_tokens, sentencepiece::END));
@@ -84,7 +84,7 @@ mod tests {
         }
         let mut unbegun = good.clone();
         unbegun.json["post_processor"] = serde_json::Value::Null;
-        assert!(bytes(&unbegun, 340).unwrap_err().starts_with("what this tokenizer puts around texts"));
+        assert!(bytes(&unbegun, 340).unwrap_err().starts_with("what this tokenizer adds to texts"));
     }
 
     #[test]

@@ -58,7 +58,7 @@ fn check_supported(shape: &Shape) -> Result<(), String> {
     let name = shape.architecture.name();
     let Shape { norm_epsilon, rope_theta, head_size, n_head, n_embd, .. } = *shape;
     if shape.architecture != Architecture::Llama {
-        return Err(format!("a model of the architecture {name}; it computes llama alone"));
+        return Err(format!("a model of the architecture {name}; it supports only llama"));
     }
     if shape.bias {
         return Err("biases".to_owned());
@@ -69,10 +69,10 @@ fn check_supported(shape: &Shape) -> Result<(), String> {
         ));
     }
     if rope_theta != ROPE_THETA {
-        return Err(format!("rotary angles to the base {rope_theta}; its own is {ROPE_THETA}"));
+        return Err(format!("rope_theta = {rope_theta}; it always uses {ROPE_THETA}"));
     }
     if norm_epsilon as f32 != EPSILON as f32 {
-        return Err(format!("norms that add {norm_epsilon:e}; its own add {EPSILON:e}"));
+        return Err(format!("the norms' epsilon {norm_epsilon:e}; it always uses {EPSILON:e}"));
     }
     Ok(())
 }

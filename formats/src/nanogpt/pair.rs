@@ -26,11 +26,11 @@ pub fn tokenizer(vocabulary: &Mapped, merges: &Mapped, rows: usize) -> Result<Va
 
 fn tokens(file: &[u8], rows: usize) -> Result<Map<String, Value>, String> {
     let tokens: Map<String, Value> =
-        serde_json::from_slice(file).map_err(|error| format!("it is no vocab.json ({error})"))?;
+        serde_json::from_slice(file).map_err(|error| format!("it is not a vocab.json ({error})"))?;
     let has_row = |id: &Value| id.as_u64().is_some_and(|id| id < rows as u64);
     match tokens.iter().find(|(_, id)| !has_row(id)) {
         Some((token, id)) => Err(format!(
-            "its token {} has the id {id}, and the model knows those from 0 to {}; put the model's own there",
+            "its token {} has the id {id}, but the model has only 0 to {}; put the model's own file there",
             shown(token),
             rows - 1
         )),
@@ -40,11 +40,11 @@ fn tokens(file: &[u8], rows: usize) -> Result<Map<String, Value>, String> {
 
 /// The merges, one per line, in order; the first line states the version of the format.
 fn pairs(file: &[u8], tokens: &Map<String, Value>) -> Result<Vec<Value>, String> {
-    let text = str::from_utf8(file).map_err(|_| "it is no merges.txt (it is not UTF-8)".to_owned())?;
+    let text = str::from_utf8(file).map_err(|_| "it is not a merges.txt (it is not UTF-8)".to_owned())?;
     let pair = |line: &str| {
         Tokenizer::merge(tokens, line).ok_or_else(|| {
             let line = shown(line);
-            format!("{line} joins no two tokens of vocab.json to a third; the two files do not belong together")
+            format!("{line} does not merge two tokens of vocab.json into a third; the two files do not belong together")
         })
     };
     text.lines().filter(|line| !line.is_empty() && !line.starts_with("#version")).map(pair).collect()
@@ -81,14 +81,14 @@ mod tests {
     #[test]
     fn what_does_not_belong_together_is_refused_by_the_file_s_name() {
         let refused = |vocabulary: &str, merges: &str| read(vocabulary, merges).unwrap_err();
-        assert!(refused("[]", "").contains("vocab.json: it is no vocab.json"));
+        assert!(refused("[]", "").contains("vocab.json: it is not a vocab.json"));
         let row = refused(r#"{"a": 5}"#, "");
         assert!(row.ends_with(
-            "its token \"a\" has the id 5, and the model knows those from 0 to 4; put the model's own there"
+            "its token \"a\" has the id 5, but the model has only 0 to 4; put the model's own file there"
         ));
         for merges in ["a b", "ab", "a  a", "#version: 0.2\na c\n"] {
             let line = refused(r#"{"a": 0, "b": 1}"#, merges);
-            assert!(line.contains("merges.txt: \"") && line.contains("joins no two tokens of vocab.json"), "{line}");
+            assert!(line.contains("merges.txt: \"") && line.contains("does not merge two tokens"), "{line}");
         }
     }
 }

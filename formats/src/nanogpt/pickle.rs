@@ -55,7 +55,7 @@ impl Pickle {
     /// When it is cut short, malformed or too long, or has a name that is not allowed.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
         if bytes.len() > LONGEST {
-            return Err(format!("its pickle has {} bytes, which no model needs", bytes.len()));
+            return Err(format!("its pickle has {} bytes, more than any model needs", bytes.len()));
         }
         Machine { bytes, at: 0, values: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() }.run()
     }
@@ -162,7 +162,7 @@ impl Machine<'_> {
         let rest = &self.bytes[self.at..];
         let taken = rest
             .get(..count)
-            .ok_or_else(|| format!("its pickle announces {count} bytes where {} follow", rest.len()))?;
+            .ok_or_else(|| format!("its pickle announces {count} bytes, but only {} follow", rest.len()))?;
         self.at += count;
         Ok(taken)
     }
@@ -187,7 +187,7 @@ impl Machine<'_> {
     fn pop(&mut self) -> Result<ValueId, String> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let id = if self.stack.len() > floor { self.stack.pop() } else { None };
-        id.ok_or_else(|| "its pickle takes from an empty stack".to_owned())
+        id.ok_or_else(|| "its pickle pops from an empty stack".to_owned())
     }
 
     /// The values pushed since the last mark.
@@ -245,7 +245,7 @@ impl Machine<'_> {
         let items = if opcode == b'a' { vec![self.pop()?] } else { self.since_mark()? };
         match self.top()? {
             Value::List(list) => list.extend(items),
-            _ => return Err("its pickle appends to what is no list".to_owned()),
+            _ => return Err("its pickle appends to something that is not a list".to_owned()),
         }
         Ok(())
     }
@@ -261,13 +261,13 @@ impl Machine<'_> {
         };
         match self.top()? {
             Value::Map(map) => map.extend(items.as_chunks::<2>().0.iter().map(|[key, value]| (*key, *value))),
-            _ => return Err("its pickle sets keys of what is no dictionary".to_owned()),
+            _ => return Err("its pickle sets keys of something that is not a dictionary".to_owned()),
         }
         Ok(())
     }
 
     fn top(&mut self) -> Result<&mut Value, String> {
-        let id = *self.stack.last().ok_or("its pickle takes from an empty stack")?;
+        let id = *self.stack.last().ok_or("its pickle pops from an empty stack")?;
         Ok(&mut self.values[id])
     }
 
@@ -279,10 +279,10 @@ impl Machine<'_> {
             _ => self.length()? as u64,
         };
         if matches!(opcode, b'h' | b'j') {
-            let id = self.memo.get(&index).ok_or("its pickle refers to what it never noted")?;
+            let id = self.memo.get(&index).ok_or("its pickle refers to a memo that it never wrote")?;
             self.stack.push(*id);
         } else {
-            let id = *self.stack.last().ok_or("its pickle takes from an empty stack")?;
+            let id = *self.stack.last().ok_or("its pickle pops from an empty stack")?;
             self.memo.insert(index, id);
         }
         Ok(())
@@ -296,7 +296,7 @@ impl Machine<'_> {
             let (name, module) = (self.pop()?, self.pop()?);
             match (&self.values[module], &self.values[name]) {
                 (Value::Text(module), Value::Text(name)) => (module.clone(), name.clone()),
-                _ => return Err("its pickle names something by what is no text".to_owned()),
+                _ => return Err("its pickle names something by a value that is not text".to_owned()),
             }
         };
         let whole = format!("{module}.{name}");
@@ -323,7 +323,7 @@ impl Machine<'_> {
     fn reduce(&mut self) -> Result<(), String> {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let Value::Global(function) = &self.values[function] else {
-            return Err("its pickle calls what is no function".to_owned());
+            return Err("its pickle calls something that is not a function".to_owned());
         };
         let first = |values: &[Value]| match &values[arguments] {
             Value::Tuple(ids) => ids.first().copied(),
@@ -336,7 +336,7 @@ impl Machine<'_> {
                 self.stack.push(tensor);
             }
             "collections.OrderedDict" if first(&self.values).is_none() => self.push(Value::Map(Vec::new())),
-            other => return Err(format!("its pickle calls {other} with what no dictionary of tensors needs")),
+            other => return Err(format!("its pickle calls {other} with unexpected arguments")),
         }
         Ok(())
     }

@@ -103,7 +103,7 @@ fn weights<'a>(pickle: &Pickle, archive: &Archive<'a>) -> Result<HashMap<String,
             // `attn.bias` is no weight but the mask that nanoGPT stores if PyTorch has no attention.
             let before = weights.insert(name.to_owned(), archive.tensor(pickle, record)?);
             if before.is_some() {
-                return Err(format!("tensor {} is stored a second time", shown(name)));
+                return Err(format!("tensor {} is stored twice", shown(name)));
             }
         }
     }
@@ -137,7 +137,7 @@ fn shape(pickle: &Pickle, weights: &HashMap<String, Record>) -> Result<Shape, St
         exact_gelu: true,
     };
     if shape.n_layer > weights.len() {
-        return Err(format!("it has {} tensors, and its model_args say {} blocks", weights.len(), shape.n_layer));
+        return Err(format!("it has {} tensors, but its model_args say {} blocks", weights.len(), shape.n_layer));
     }
     shape.check()?;
     Ok(shape)
@@ -160,7 +160,7 @@ fn refuse_overlaps(weights: &HashMap<String, Record>, tied_head: bool) -> Result
 fn refuse_others(weights: &HashMap<String, Record>, named: &[(String, Vec<usize>)]) -> Result<(), String> {
     let known: HashSet<&str> = named.iter().map(|(name, _)| name.as_str()).chain(["lm_head.weight"]).collect();
     match weights.keys().filter(|name| !known.contains(name.as_str())).min() {
-        Some(other) => Err(format!("tensor {} belongs to no model of nanoGPT known here", shown(other))),
+        Some(other) => Err(format!("tensor {} is not part of a supported nanoGPT model", shown(other))),
         None => Ok(()),
     }
 }
@@ -211,7 +211,7 @@ fn characters(meta: &Pickle, rows: usize) -> Result<Json, String> {
             Value::Whole(id) if character.chars().count() == 1 && usize::try_from(*id).is_ok_and(|id| id < rows) => {
                 vocabulary.insert(character.to_owned(), json!(id));
             }
-            _ => return Err(format!("its \"stoi\" has {character:?}, which is no character with an id below {rows}")),
+            _ => return Err(format!("its \"stoi\" has {character:?}, not a character with an id below {rows}")),
         }
     }
     if vocabulary.is_empty() {
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_tensor_that_is_there_twice_is_refused() {
         let error = error_with(b"h.0.ln_2.weight", b"h.0.ln_1.weight").unwrap();
-        assert!(error.ends_with("tensor \"transformer.h.0.ln_1.weight\" is stored a second time"), "{error}");
+        assert!(error.ends_with("tensor \"transformer.h.0.ln_1.weight\" is stored twice"), "{error}");
     }
 
     #[test]

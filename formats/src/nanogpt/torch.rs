@@ -31,7 +31,7 @@ impl<'a> Archive<'a> {
                 .ok()
                 .zip(usize::try_from(to).ok())
                 .filter(|(from, to)| from <= to && *to <= file.len());
-            let range = range.ok_or_else(|| format!("{name} leaves the file"))?;
+            let range = range.ok_or_else(|| format!("{name} extends beyond the file"))?;
             let inner = name.split_once('/').map_or(name.clone(), |(_, inner)| inner.to_owned());
             if ranges.insert(inner, range).is_some() {
                 return Err(format!("it has two files {name}"));
@@ -45,7 +45,7 @@ impl<'a> Archive<'a> {
         let (from, to) = self.ranges.get("data.pkl").ok_or("it holds no data.pkl; give what torch.save wrote")?;
         let order = self.ranges.get("byteorder").map(|(from, to)| &self.file[*from..*to]);
         if order.is_some_and(|order| order != b"little") {
-            return Err("its numbers have their bytes in the other order".to_owned());
+            return Err("its numbers are not little-endian".to_owned());
         }
         Pickle::read(&self.file[*from..*to])
     }
@@ -65,11 +65,11 @@ impl<'a> Archive<'a> {
             "torch.FloatStorage" => (NumberType::F32, 4),
             "torch.HalfStorage" => (NumberType::F16, 2),
             "torch.BFloat16Storage" => (NumberType::Bf16, 2),
-            other => return Err(format!("a weight stands in a {other}; float32, float16 and bfloat16 can be read")),
+            other => return Err(format!("a weight is in a {other}; only float32, float16 and bfloat16 can be read")),
         };
         let sizes = sizes_of(pickle, sizes).ok_or_else(wrong)?;
         if !is_contiguous(&sizes, &sizes_of(pickle, strides).ok_or_else(wrong)?) {
-            return Err("a weight does not stand in one piece; save the checkpoint again".to_owned());
+            return Err("a weight is not contiguous; save the checkpoint again".to_owned());
         }
         let file = *self
             .ranges
@@ -78,7 +78,7 @@ impl<'a> Archive<'a> {
         let Value::Whole(offset) = offset else { return Err(wrong()) };
         let Some(range) = value_range(file, *offset, &sizes, bytes) else {
             let (from, to) = file;
-            return Err(format!("a weight of the sizes {sizes:?} leaves its file of {} bytes", to - from));
+            return Err(format!("a weight of the sizes {sizes:?} extends beyond its file of {} bytes", to - from));
         };
         Ok(Record { sizes, kind, range, bytes: &self.file[range.0..range.1] })
     }

@@ -169,7 +169,7 @@ fn wrong_weights_are_named() {
     assert!(error(dir.path()).contains("convert it: python -c"));
     let index = dir.path().join("model.safetensors.index.json");
     fs::write(&index, r#"{"weight_map": {"wte.weight": "../elsewhere"}}"#).unwrap();
-    assert!(error(dir.path()).contains("\"../elsewhere\" is no file name"));
+    assert!(error(dir.path()).contains("\"../elsewhere\" is not a file name"));
     fs::write(&index, "{}").unwrap();
     assert!(error(dir.path()).contains("has no weight_map"));
 }
