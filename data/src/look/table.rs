@@ -27,7 +27,7 @@ impl fmt::Display for Look {
             "words",
             &format!("{all} in {}, {different} different, {once} once", counted(grouped(self.sample_bytes), "byte")),
         )?;
-        row("words a sentence", &format!("{:.1}", words.words_per_sentence))?;
+        row("words per sentence", &format!("{:.1}", words.words_per_sentence))?;
         for (name, most) in [("favourite words", &words.favourites), ("favourite phrases", &words.phrases)] {
             let named = most.iter().take(MAX_NAMED).map(|one| format!("{} {}", one.text, grouped(one.count)));
             row(name, &named.collect::<Vec<_>>().join(", "))?;

@@ -197,7 +197,7 @@ fn changes(sources: &[Source]) -> Vec<String> {
     } = all;
     let cleaned = [
         (page_lines, "line", " repeated on pages"),
-        (hyphens, "hyphen", " at ends of lines"),
+        (hyphens, "hyphen", " at line ends"),
         (quoted_lines, "line", " of quoted mail"),
         (signature_lines, "line", " of signatures"),
         (composed, "character", " not in Unicode's NFC"),
@@ -249,7 +249,7 @@ impl fmt::Display for Report {
                 .map(|count| grouped(count as u64));
         let near = self.duplicates.near;
         let [exact, both] = [self.duplicates.exact, self.duplicates.on_both_sides + near.on_both_sides].map(grouped);
-        let sampled = if near.one_in > 1 { format!(", of one in {}", near.one_in) } else { String::new() };
+        let sampled = if near.one_in > 1 { format!(", in a sample of one in {}", near.one_in) } else { String::new() };
         let [documents, groups] =
             [(near.documents, "document"), (near.groups, "group")].map(|(number, noun)| counted(grouped(number), noun));
         let near = format!("{documents} in {groups}{sampled}");
@@ -267,7 +267,7 @@ impl fmt::Display for Report {
         let leakage = self.leakage;
         if leakage.stretches > 0 {
             let (percent, tokens) = (format!("{:.1}", 100.0 * leakage.share()), leakage.tokens);
-            writeln!(f, "{:<22}{percent}% of the validation's stretches of {tokens} tokens", "also in training")?;
+            writeln!(f, "{:<22}{percent}% of the validation text's n-grams of {tokens} tokens", "also in training")?;
         }
         for note in &self.notes {
             writeln!(f, "{note}")?;
