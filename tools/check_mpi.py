@@ -209,7 +209,7 @@ def unlike(place):
     )
     code, err = end(child)
     told = lines(err)
-    fine = code == 1 and len(told) == 1 and "the process of rank 1 has come to other weights" in told[0]
+    fine = code == 1 and len(told) == 1 and "the weights of rank 1 differ" in told[0]
     say("processes that round differently: found at a save", fine, f"exit {code}: {' | '.join(told)}")
 
 

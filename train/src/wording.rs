@@ -96,7 +96,7 @@ fn of_config(error: &ConfigError) -> String {
         ),
         Limits(error) => wording::limits(error),
         VocabSize { recipe, tokenizer } => format!(
-            "--config {}: the number of tokens cannot be told from tokenizer = \"{tokenizer}\"; add --set tokenizer=bpe:SIZE",
+            "--config {}: tokenizer = \"{tokenizer}\" does not determine the vocabulary size; add --set tokenizer=bpe:SIZE",
             recipe.display()
         ),
         _ => error.to_string(),
@@ -155,8 +155,8 @@ fn of_guard(error: &GuardError) -> Option<String> {
     match error {
         GuardError::SkippedTooMany { .. } => Some(format!("{error} (--set max_skipped_batches=N)")),
         GuardError::DamagedWeights { parameter, place, saved: Some(saved) } => Some(format!(
-            "{parameter} {place:?} is no longer finite, though every gradient was; these weights are not saved: {} is whole, and \
-             `ember-train resume` goes on from there",
+            "{parameter} {place:?} is no longer finite, though every gradient was; these weights are not saved: {} is intact, \
+             and `ember-train resume` continues from it",
             saved.display()
         )),
         _ => None,

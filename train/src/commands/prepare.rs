@@ -112,7 +112,7 @@ fn check_as_key(key: &str, value: impl Display) -> Result<()> {
     match Settings::default().set(&format!("{key}={value}")) {
         Err(ConfigError::NotAllowed { takes, .. }) => {
             let flag = key.replace('_', "-");
-            bail!(UsageError::new(format!("--{flag} {value} is not allowed; it takes: {takes}")))
+            bail!(UsageError::new(format!("--{flag} {value} is not allowed; use {takes}")))
         }
         set => Ok(set?),
     }

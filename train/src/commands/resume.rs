@@ -44,7 +44,7 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
 
 /// Checks the arguments and chooses the device.
 fn select(common: &CommonArgs, notes: &Notes) -> Result<Selected> {
-    let line = "--seed cannot change in the middle of a run, which would no longer be the same run; leave it out";
+    let line = "--seed cannot change after a run has started; leave it out";
     ensure!(common.seed.is_none(), UsageError::new(line));
     let common = CommonArgs { device: launch::device(common.device), ..common.clone() };
     Ok(crate::training::select(&common, notes)?)

@@ -190,7 +190,7 @@ fn a_run_learns_from_the_tokens_it_began_with_wherever_it_is_resumed() {
     place.train("prepare other.txt --out tokens").well();
     let ran = place.train("resume run --set max_steps=10 --device cpu");
     assert_eq!(ran.code, Some(1), "{}", ran.err);
-    let line = "tokens has another training text than the one that run has learned from; put the folder back as it was, or \
+    let line = "tokens has a different training text than run was trained on; put the folder back as it was, or \
                 begin a new run with --init run";
     assert!(ran.err.contains(line), "{}", ran.err);
 

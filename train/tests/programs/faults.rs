@@ -132,7 +132,7 @@ fn nan_in_a_batch_stops_the_step_and_not_the_run() {
     let ran = place.train("resume short --device cpu");
     assert_eq!(ran.code, Some(1));
     let line =
-        documented_line(&ran, &["error: one more batch than max_skipped_batches = ", " is saved: look at reports/"]);
+        documented_line(&ran, &["error: more than max_skipped_batches = ", " is saved: look at reports/"]);
     let last: u64 =
         fs::read_to_string(short.join("latest")).unwrap().trim().trim_start_matches("step-").parse().unwrap();
     assert!(line.contains(&format!("step {last} is saved")), "{line}");
@@ -184,7 +184,7 @@ fn a_disk_that_is_full_at_a_save_costs_nothing_that_was_saved() {
     );
     documented_line(
         &ran,
-        &["error: could not save step 40 (run/checkpoints/step-00000008 is whole; free some space and resume)"],
+        &["error: could not save step 40 (run/checkpoints/step-00000008 is intact; free some space and resume)"],
     );
     assert_eq!(saved(&run), ["step-00000008"]);
     place.train("resume run --device cpu").well();

@@ -64,21 +64,25 @@ pub(super) const OR_AUTO: &str = ", or \"auto\"";
 impl Key {
     /// The range in words, with the unit.
     pub fn range(&self) -> String {
-        let range = match self.kind {
-            Kind::Count(low, MANY) => format!("whole number, {low} or more"),
-            Kind::Count(low, high) => format!("whole number, {low} to {high}"),
-            Kind::Real(low, high) if low > 0.0 => format!("number, {low:e} to {high}"),
-            Kind::Real(low, high) => format!("number, {low} to {high}"),
+        let range = self.range_without_unit();
+        if self.unit.is_empty() { range } else { format!("{range}; {}", self.unit) }
+    }
+
+    fn range_without_unit(&self) -> String {
+        match self.kind {
+            Kind::Count(low, MANY) => format!("whole number of {low} or more"),
+            Kind::Count(low, high) => format!("whole number from {low} to {high}"),
+            Kind::Real(low, high) if low > 0.0 => format!("number from {low:e} to {high}"),
+            Kind::Real(low, high) => format!("number from {low} to {high}"),
             Kind::Above(low, high) => format!("number above {low}, at most {high}"),
-            Kind::Below(low, high) => format!("number from {low}, below {high}"),
+            Kind::Below(low, high) => format!("number from {low} to below {high}"),
             Kind::Text { may_be_empty: true } => "text".into(),
-            Kind::Text { may_be_empty: false } => "text, not empty".into(),
+            Kind::Text { may_be_empty: false } => "text that is not empty".into(),
             Kind::Choice(words) => words.join(", "),
             Kind::Flag => "true or false".into(),
             Kind::Paths => "list of paths".into(),
             Kind::Texts => "list of texts".into(),
-        };
-        if self.unit.is_empty() { range } else { format!("{range}; {}", self.unit) }
+        }
     }
 
     /// Checks one value against the range; the error names key, value and range.
@@ -111,11 +115,14 @@ impl Key {
             return Err(ConfigError::NoPath(self.name));
         }
         let or_auto = if self.default.is_none() { OR_AUTO } else { "" };
-        let takes = match self.kind {
+        let range = match self.kind {
             // The error names this limit only if the value is above it.
-            Kind::Count(low, MANY) if whole.is_some_and(|n| n > MANY) => format!("whole number, {low} to {MANY}"),
-            _ => self.range(),
-        } + or_auto;
+            Kind::Count(low, MANY) if whole.is_some_and(|n| n > MANY) => format!("whole number from {low} to {MANY}"),
+            _ => self.range_without_unit(),
+        };
+        let article = if matches!(self.kind, Kind::Choice(_) | Kind::Flag) { "" } else { "a " };
+        let unit = if self.unit.is_empty() { String::new() } else { format!(" ({})", self.unit) };
+        let takes = format!("{article}{range}{unit}{or_auto}");
         Err(ConfigError::NotAllowed { name: self.name, value: value.to_string(), takes })
     }
 }

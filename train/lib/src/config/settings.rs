@@ -205,7 +205,7 @@ fn no_recipe(path: &Path) -> ConfigError {
     let typed = path.file_stem().unwrap_or_default().to_string_lossy();
     let advice = match keys::most_similar(&typed, recipes()) {
         Some(nearest) => format!("did you mean {nearest}?"),
-        None => format!("those are: {}", recipes().collect::<Vec<_>>().join(", ")),
+        None => format!("the recipes are: {}", recipes().collect::<Vec<_>>().join(", ")),
     };
     ConfigError::NoRecipe { path: path.to_owned(), advice }
 }

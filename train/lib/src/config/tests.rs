@@ -74,19 +74,19 @@ fn unknown_keys_get_the_nearest_right_name() {
 #[test]
 fn values_out_of_range_name_key_value_and_range() {
     for (line, range) in [
-        ("n_layer = 0", "whole number, 1 to 512"),
-        ("n_layer = -4", "whole number, 1 to 512"),
-        ("n_layer = 4.5", "whole number, 1 to 512"),
-        ("n_layer = \"four\"", "whole number, 1 to 512"),
-        ("dropout = 1.0", "number from 0, below 1"),
-        ("learning_rate = 0", "number, 1e-12 to 1"),
-        ("learning_rate = nan", "number, 1e-12 to 1"),
-        ("weight_decay = inf", "number, 0 to 10"),
-        ("tokenizer = \"\"", "text, not empty"),
+        ("n_layer = 0", "whole number from 1 to 512"),
+        ("n_layer = -4", "whole number from 1 to 512"),
+        ("n_layer = 4.5", "whole number from 1 to 512"),
+        ("n_layer = \"four\"", "whole number from 1 to 512"),
+        ("dropout = 1.0", "number from 0 to below 1"),
+        ("learning_rate = 0", "number from 1e-12 to 1"),
+        ("learning_rate = nan", "number from 1e-12 to 1"),
+        ("weight_decay = inf", "number from 0 to 10"),
+        ("tokenizer = \"\"", "text that is not empty"),
         ("text = \"book.txt\"", "list of paths"),
         ("text = [1]", "list of paths"),
-        ("seed = \"auto\"", "whole number, 0"),
-        ("max_steps = 9000000000000000000", "whole number, 1 to 1000000000000"),
+        ("seed = \"auto\"", "whole number from 0"),
+        ("max_steps = 9000000000000000000", "whole number from 1 to 1000000000000"),
     ] {
         let (key, value) = line.split_once(" = ").unwrap();
         let message = refusal(line);
@@ -108,8 +108,8 @@ fn keys_that_contradict_each_other_are_refused() {
 
 #[test]
 fn broken_toml_is_refused_in_one_line_with_its_number() {
-    assert!(refusal("seed = 1\nn_layer 4\n").starts_with("line 2 is not TOML"));
-    assert!(refusal("seed = 1\nseed = 2").starts_with("line 2 is not TOML"));
+    assert!(refusal("seed = 1\nn_layer 4\n").starts_with("line 2 is not valid TOML"));
+    assert!(refusal("seed = 1\nseed = 2").starts_with("line 2 is not valid TOML"));
     assert!(refusal("[model]\nn_layer = 4").contains("without sections"));
 }
 

@@ -25,10 +25,10 @@ pub enum ConfigError {
     #[error("{path}")]
     InFile { path: PathBuf, source: Box<ConfigError> },
     /// The text is not TOML.
-    #[error("line {line} is not TOML: {message}; write one `key = value` a line")]
+    #[error("line {line} is not valid TOML: {message}; write one `key = value` per line")]
     NotToml { line: usize, message: String },
     /// A section of this name, as `[name]`.
-    #[error("[{0}] is a section; keys are flat here, so write them without sections")]
+    #[error("[{0}] is a section, but keys are flat here; write them without sections")]
     Section(String),
     /// An assignment that assigns nothing.
     #[error("{0} has no \"=\"; write key=value, as in max_steps=500")]
@@ -37,13 +37,13 @@ pub enum ConfigError {
     #[error("there is no key \"{name}\"{}", nearest.map(|right| format!("; did you mean \"{right}\"?")).unwrap_or_default())]
     UnknownKey { name: String, nearest: Option<&'static str> },
     /// A value out of range.
-    #[error("{name} = {value} is not allowed; it takes: {takes}")]
+    #[error("{name} = {value} is not allowed; use {takes}")]
     NotAllowed { name: &'static str, value: String, takes: String },
     /// A key that a complete configuration must have.
     #[error("{name} is missing; give it a value ({range})")]
     Missing { name: &'static str, range: String },
     /// A key of a run that has begun is set to `auto`.
-    #[error("a run that was begun leaves nothing to choose; give {name} a value ({range})")]
+    #[error("{name} = auto is not allowed in a run that has started; give it a value ({range})")]
     Open { name: &'static str, range: String },
     /// An empty path, in the key of this name.
     #[error("the name of the {0} is empty; name a file or folder")]
@@ -62,15 +62,13 @@ pub enum ConfigError {
     #[error(transparent)]
     Limits(LimitError),
     /// A key that may not change in the middle of a run.
-    #[error("{assignment}: {name} cannot change in the middle of a run, which would no longer be the same run; these can: {}", can.join(", "))]
+    #[error("{assignment}: {name} cannot change after a run has started; these can: {}", can.join(", "))]
     Fixed { assignment: String, name: String, can: &'static [&'static str] },
     /// The device does not support matrix products in this precision.
     #[error("precision = {precision}: {device} ({name}) {problem}; use f32, or another device")]
     Precision { precision: String, device: String, name: String, problem: String },
     /// A recipe without a text, whose tokenizer does not define the vocabulary size.
-    #[error(
-        "{recipe}: the number of tokens cannot be told from tokenizer = \"{tokenizer}\"; name a size, as in bpe:SIZE"
-    )]
+    #[error("{recipe}: tokenizer = \"{tokenizer}\" does not determine the vocabulary size; set one, as in bpe:SIZE")]
     VocabSize { recipe: PathBuf, tokenizer: String },
     /// A tokenizer that does not exist.
     #[error("tokenizer {tokenizer}: {reason}")]
@@ -88,21 +86,19 @@ pub enum TextError {
     #[error("{0} does not exist; name a run's folder")]
     Missing(PathBuf),
     /// A checkpoint outside a run.
-    #[error("{0} is a checkpoint without its run, so what it was trained on is not known; name a run's folder")]
+    #[error("{0} is a checkpoint outside a run folder, so its training text is unknown; name a run's folder")]
     NoRun(PathBuf),
     /// A folder whose name is not UTF-8, so that a configuration cannot hold it.
     #[error("the name of {0} is not UTF-8; rename it")]
     NotUtf8(PathBuf),
     /// The text is already tokenised and can no longer be masked.
-    #[error(
-        "{0} was prepared already, and mask = true changes nothing in it; mask where it is prepared, and leave mask out here"
-    )]
+    #[error("{0} is already prepared, so mask = true has no effect; mask when you prepare it, and leave mask out here")]
     MaskedTooLate(PathBuf),
     /// The run's tokens cannot be read.
     #[error("the text of {run}")]
     OfRun { run: PathBuf, source: Cause },
     /// The text was prepared again, with a tokenizer that is not the model's.
-    #[error("{data} has other tokens than the model in {model}: they do not belong together")]
+    #[error("{data} was prepared with another tokenizer than the model's; prepare it again with that of {model}")]
     OtherTokens { data: PathBuf, model: PathBuf },
     /// A file or folder cannot be found.
     #[error(transparent)]
@@ -118,8 +114,8 @@ pub enum InitError {
     Open(#[source] Cause),
     /// The checkpoint in this folder has no tokenizer.
     #[error(
-        "{0} has no tokenizer.json (nor vocab.json with merges.txt), so the text cannot become this model's tokens; put the model's \
-         own tokenizer there"
+        "{0} has no tokenizer.json (nor vocab.json with merges.txt), so the text cannot be tokenized for this model; put \
+         the model's own tokenizer there"
     )]
     NoTokenizer(PathBuf),
     /// The checkpoint's tokenizer belongs to another model.
@@ -138,7 +134,7 @@ pub enum InitError {
     #[error("cannot begin from {folder}")]
     Gone { folder: PathBuf, source: Cause },
     /// The checkpoint in this folder has changed since a run began from it.
-    #[error("{0} is no longer what the run began from")]
+    #[error("{0} has changed since the run began from it; put the checkpoint back as it was")]
     Changed(PathBuf),
 }
 

@@ -31,38 +31,36 @@ pub enum FolderError {
     #[error("{0} is not a run folder (it has no config.toml); name the folder of a run")]
     NoRun(PathBuf),
     /// A run in this folder ended before its configuration was written.
-    #[error(
-        "{0} was made for a run that ended before it began (it has no config.toml); begin it again by the same command"
-    )]
+    #[error("the run in {0} ended before it started (it has no config.toml); start it again with the same command")]
     NotBegun(PathBuf),
     /// The run in this folder has checkpoints, but its configuration is gone.
     #[error(
-        "{0} has checkpoints and no config.toml, by which it goes on; put that file back, or begin a new run from it"
+        "{0} has checkpoints but no config.toml, so it cannot be resumed; restore that file, or begin a new run from it"
     )]
     LostConfig(PathBuf),
     /// There is no run in this folder, but one of the same name elsewhere.
     #[error("{path} is not a run folder (it has no config.toml); did you mean {run}?")]
     DidYouMean { path: PathBuf, run: PathBuf },
     /// The path does not exist.
-    #[error("there is no run {0}; name one that is there")]
+    #[error("there is no run {0}; name an existing run")]
     Missing(PathBuf),
     /// A folder that is no run and holds none.
     #[error("{0} is no run and holds none; name a run, or a folder of runs")]
     NoRuns(PathBuf),
     /// A run cannot be removed because its folder holds other files too.
-    #[error("{path} holds what no run left there, {file} for one; move that elsewhere first")]
+    #[error("{path} holds files that no run wrote, such as {file}; move them elsewhere first")]
     NotOnlyRun { path: PathBuf, file: PathBuf },
     /// Another process trains the run in this folder.
     #[error("{0} is in use by another process; wait for it to end, or stop it first")]
     InUse(PathBuf),
     /// The disk has no file locks, so a second process could not be kept out of this folder.
-    #[error("the disk of {0} knows no locks, by which one process at a time has a run; put it on another disk")]
+    #[error("the disk of {0} has no file locks, which keep a second process out of a run; put it on another disk")]
     NoLocks(PathBuf),
     /// The folder of the run was moved or removed while this process trained it.
     #[error("{0} was moved or removed while it trained; put it back and resume")]
     Gone(PathBuf),
     /// A pointer names a folder that does not exist.
-    #[error("{pointer} names {folder}, which is not there; write the name of a folder in checkpoints/ into it")]
+    #[error("{pointer} names {folder}, which does not exist; write the name of a folder in checkpoints/ into it")]
     DanglingPointer { pointer: PathBuf, folder: PathBuf },
     /// A file in it cannot be read or written.
     #[error(transparent)]
@@ -95,10 +93,10 @@ pub enum CheckpointError {
     #[error("{file}")]
     Moments { file: PathBuf, source: OptimizerError },
     /// The average of the weights is missing from this folder.
-    #[error("{0} is missing, so ema_decay was 0 when it was saved; put it back in config.toml")]
+    #[error("{0} is missing, so ema_decay was 0 when it was saved; set it to 0 in config.toml")]
     NoAverage(PathBuf),
     /// The run has learned from another text.
-    #[error("{data} has another {what} than the one that {run} has learned from; put the folder back as it was")]
+    #[error("{data} has a different {what} than {run} was trained on; put the folder back as it was")]
     OtherText { data: PathBuf, what: &'static str, run: PathBuf },
     /// The configuration or the text in this run's folder no longer match the checkpoint's model.
     #[error("{0}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed")]
@@ -106,7 +104,7 @@ pub enum CheckpointError {
 }
 
 fn whole(latest: Option<&Path>) -> String {
-    latest.map_or_else(String::new, |latest| format!("{} is whole; ", latest.display()))
+    latest.map_or_else(String::new, |latest| format!("{} is intact; ", latest.display()))
 }
 
 /// Why an optimizer cannot be restored.
@@ -129,13 +127,13 @@ pub enum OptimizerError {
 pub enum GuardError {
     /// Too many batches were skipped.
     #[error(
-        "one more batch than max_skipped_batches = {most} had a loss or gradient that is not finite; step {step} is saved: look \
-         at reports/, lower learning_rate in a new run, or resume with a larger one"
+        "more than max_skipped_batches = {most} batches had a loss or gradient that is not finite; step {step} is saved: look at \
+         reports/, lower learning_rate in a new run, or resume with a larger limit"
     )]
     SkippedTooMany { most: u64, step: u64 },
     /// A weight is no longer finite.
     #[error("{parameter} {place:?} is no longer finite, though every gradient was; these weights are not saved: {}", match saved {
-            Some(saved) => format!("{} is whole, and a resume goes on from there", saved.display()),
+            Some(saved) => format!("{} is intact, and a resume continues from it", saved.display()),
             None => "no checkpoint was saved yet; begin again with a lower learning_rate".to_owned(),
         })]
     DamagedWeights { parameter: String, place: Vec<usize>, saved: Option<PathBuf> },
@@ -150,8 +148,8 @@ pub enum GroupError {
     NoMpi(usize),
     /// A launcher started this process, and the number of processes is unknown.
     #[error(
-        "a launcher that speaks PMIx started this process and does not say beside how many others; start it with mpirun, or \
-         without PMIX_RANK in its environment where it is alone"
+        "a PMIx launcher started this process without the number of processes; start it with mpirun, or unset \
+         PMIX_RANK if it is the only one"
     )]
     Unknown,
     /// The launcher's MPI is not the one that the program was built with.
@@ -161,7 +159,7 @@ pub enum GroupError {
     )]
     OtherMpi { launched: usize, seen: usize },
     /// MPI was already initialised.
-    #[error("MPI was begun twice in one process")]
+    #[error("MPI was initialized twice in one process")]
     BegunTwice,
     /// The windows of a step do not divide evenly among the processes.
     #[error(
@@ -170,13 +168,12 @@ pub enum GroupError {
     )]
     UnequalShares { windows: usize, processes: usize },
     /// A process reads another text; holds the part that differs.
-    #[error("it reads another {0} than that of rank 0; let all see the same folder")]
+    #[error("it reads a different {0} than rank 0; give all processes the same folder")]
     OtherText(&'static str),
     /// The weights of the process with this rank differ from those of rank 0.
     #[error(
-        "the process of rank {0} has come to other weights than that of rank 0, as happens between devices or processors of \
-         different kinds; they are not saved: resume with processes of one kind, or with EMBER_SIMD=avx2 for all of them where \
-         only the processors differ"
+        "the weights of rank {0} differ from those of rank 0, as happens between devices or processors of different kinds; they \
+         are not saved: resume with processes of one kind, or with EMBER_SIMD=avx2 for all if only the processors differ"
     )]
     OtherWeights(usize),
     /// The error of a process other than rank 0, which reports it itself.
@@ -195,13 +192,13 @@ pub enum LogError {
     #[error("{path}: {problem}")]
     Io { path: PathBuf, problem: &'static str, source: io::Error },
     /// The log is a folder, a pipe or a device.
-    #[error("{0} is no regular file, as a log is; move it away, or put the log's own file there")]
+    #[error("{0} is not a regular file; move it away, or put the log back")]
     Irregular(PathBuf),
     /// The log cannot be appended to.
     #[error("{path}: cannot append; {}", look_for(source))]
     Append { path: PathBuf, source: io::Error },
     /// The log cannot be truncated.
-    #[error("{path}: cannot cut the log back; {}", look_for(&source.source))]
+    #[error("{path}: cannot truncate the log; {}", look_for(&source.source))]
     CutBack { path: PathBuf, source: FileError },
     /// A line before the last is no row of this log.
     #[error("{path}: line {line} is not a row of this log ({reason}); remove that line")]

@@ -78,7 +78,7 @@ mod tests {
             let error =
                 CheckpointError::Save { step: 9, run, latest, is_full: full, source: Box::new(error) }.to_string();
             let advice = if full { "free some space" } else { "check that the run folder may be written to," };
-            assert!(error.ends_with(&format!("step-00000008 is whole; {advice} and resume)")), "{error}");
+            assert!(error.ends_with(&format!("step-00000008 is intact; {advice} and resume)")), "{error}");
             let error = LogError::Append { path: "metrics.jsonl".into(), source: kind.into() }.to_string();
             let question = if full { "is the disk full?" } else { "check that the run folder may be written to" };
             assert_eq!(error, format!("metrics.jsonl: cannot append; {question}"));

@@ -193,7 +193,7 @@ fn nothing_goes_with_a_run_that_no_run_left() {
         fs::create_dir_all(path.join(other).parent().unwrap()).unwrap();
         fs::write(path.join(other), "mine").unwrap();
         let line = Removal::new(&path).unwrap_err().to_string();
-        assert!(line.contains("holds what no run left there"), "{other}: {line}");
+        assert!(line.contains("holds files that no run wrote"), "{other}: {line}");
         assert!(path.join("config.toml").exists() && !path.join(LOCK).exists());
     }
     let place = TempDir::new().unwrap();
