@@ -62,7 +62,7 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
     recipe.key("z_loss", "");
     recipe.key("calibrate", if config.calibrate { DIVIDED } else { "" });
 
-    recipe.heading("Looking and saving");
+    recipe.heading("Logging and saving");
     recipe.key("eval_interval", &format!("{} each", duration(proposal.look_s)));
     recipe.key("eval_tokens", if config.eval_tokens == 0 { "all that are held out" } else { "" });
     recipe.key("checkpoint_interval", "");

@@ -48,14 +48,14 @@ impl Note {
             Self::RateEnds { step, rate } => format!("from step {step} on the learning rate stays at {rate}"),
             Self::FirstStep { seconds, kept } => {
                 let kept = kept.as_ref().map(|file| format!("kept in {} for the next run", file.display()));
-                let kept = kept.unwrap_or_else(|| "of which its driver may keep some for the next run".to_owned());
+                let kept = kept.unwrap_or_else(|| "and its driver may keep some for the next run".to_owned());
                 format!("the first step took {seconds:.1} s: the GPU's kernels were compiled, {kept}")
             }
-            Self::Tuning => "the next step takes longer: so much of the run is left that it pays to find out which of \
-                             many kernels multiplies each pair of matrices fastest"
+            Self::Tuning => "the next step takes longer: it times several kernels for each matrix product, to use the \
+                             fastest for the rest of the run"
                 .to_owned(),
             Self::DiskFull(error) => format!("{}; the run goes on and tries again when it is due", line(error)),
-            Self::Damaged { error, aside } => format!("{} (it is put aside as {})", line(error), aside.display()),
+            Self::Damaged { error, aside } => format!("{} (set aside as {})", line(error), aside.display()),
             Self::NoSample { step, error } => format!("step {step}: no sample ({}); the run goes on", line(error)),
         }
     }

@@ -96,7 +96,7 @@ fn nan_in_a_batch_stops_the_step_and_not_the_run() {
     set(&run, &[("max_steps", "40"), ("max_skipped_batches", "20")]);
     let ran = place.train("resume poisoned --device cpu").well();
     documented_line(&ran, &["is not finite in the checkpoint that this begins with"]);
-    let line = documented_line(&ran, &["the loss is not finite, so the step is not taken; first in embeddings, "]);
+    let line = documented_line(&ran, &["the loss is not finite, so the step is skipped; first in embeddings, "]);
     let letter = place_in_vocabulary(&checkpoint(&run, 40), "Q");
     assert!(line.contains(&format!("wte.weight [{letter}, 0], 32 of its ")), "{line}");
     assert!(line.contains("learning rate ") && line.contains("gradient norm "), "{line}");
@@ -231,7 +231,7 @@ fn a_damaged_checkpoint_is_put_aside_for_the_newest_whole_one() {
         damage(&mut bytes);
         fs::write(&path, bytes).unwrap();
         let ran = place.train(&format!("resume {name} --device cpu")).well();
-        let line = documented_line(&ran, &["damaged", "(it is put aside as "]);
+        let line = documented_line(&ran, &["damaged", "(set aside as "]);
         assert!(line.contains(&format!("{name}/checkpoints/step-00000008/{file}")), "{line}");
         assert!(ran.err.contains(&format!("resuming {name} at step 7")), "{}", ran.err);
         assert_eq!(saved(&copy)[0], "damaged-step-00000008");

@@ -166,7 +166,7 @@ fn a_text_becomes_a_checkpoint_becomes_text() {
     }
     // What it says of itself tells no path, and is the user's to write on.
     let card = std::fs::read_to_string(checkpoint.join("README.md")).unwrap();
-    for words in ["# count\n", "| learned | step 60: ", "validation loss", "- count.txt (", "n_embd = "] {
+    for words in ["# count\n", "| trained | step 60: ", "validation loss", "- count.txt (", "n_embd = "] {
         assert!(card.contains(words), "{words} in {card}");
     }
     assert!(!card.contains(&place.path("").display().to_string()), "{card}");

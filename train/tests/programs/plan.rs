@@ -55,10 +55,10 @@ fn a_text_that_was_prepared_stays_as_it_is_in_plans_and_runs() {
     let short = "--set max_steps=3 --set lr_decay_steps=3 --device cpu";
     for run in ["run --config p.toml --out base", "run tokens --init base --out tuned"] {
         let ran = place.train(&format!("{run} {short}")).well();
-        assert!(!ran.err.contains("was prepared already"), "{}", ran.err);
+        assert!(!ran.err.contains("is already prepared"), "{}", ran.err);
     }
     let ran = place.train("plan tokens --set val_fraction=0.2 --facts --device cpu").well();
-    let line = "tokens was prepared already, and stays as it is, whatever is set of val_fraction";
+    let line = "tokens is already prepared, so these keys have no effect: val_fraction";
     assert!(ran.err.lines().any(|said| said == line), "{}", ran.err);
     // Nor does the model's card say that it decided anything.
     place.train(&format!("run tokens --set val_fraction=0.2 --out late {short}")).well();

@@ -25,7 +25,7 @@ impl Settings {
     pub fn take_tokenizer(&mut self, folder: &Path) -> Result<(), ConfigError> {
         if let Some(given) = self.tokenizer.take_if(|given| given != "auto" && Path::new(given) != folder) {
             return Err(ConfigError::Contradiction(format!(
-                "tokenizer = {given} cannot be had with init: the model in {} knows the tokens of its own tokenizer alone; leave the \
+                "tokenizer = {given} does not go with init: the model in {} needs its own tokenizer; leave the \
                  key out",
                 folder.display()
             )));
@@ -72,14 +72,13 @@ impl Settings {
         let context = *self.context_length.get_or_insert_with(|| fitting_context(most, facts));
         if context > most {
             return Err(ConfigError::Contradiction(format!(
-                "context_length = {context} is longer than the {most} tokens that the checkpoint {name} can look back on; it can only \
-                 become shorter"
+                "context_length = {context} is longer than the {most} of the checkpoint {name}; choose at most {most}"
             )));
         }
         let why = match given {
             _ if context == most => format!(": as in {name}"),
-            Some(_) => format!(", as asked for: the model will look back on no more than this, {name} on {most}"),
-            None => format!(": the text is too short for windows of {most}, and the model will look back on no more"),
+            Some(_) => format!(", as set; {name} has {most}"),
+            None => format!(": the text is too short for windows of {most} tokens"),
         };
         Ok(vec![
             format!("n_layer = {n_layer}, n_head = {n_head}, n_embd = {n_embd}: as in {name}"),
@@ -181,7 +180,7 @@ mod tests {
             ("rope_theta=20000.0", "rope_theta = 20000.0 contradicts"),
             ("architecture=llama", "which has architecture = \"gpt2\""),
             ("context_length=256", "longer than the 128"),
-            ("tokenizer=bytes", "tokenizer = bytes cannot be had"),
+            ("tokenizer=bytes", "tokenizer = bytes does not go with init"),
         ] {
             let error = taken(&[given], &FACTS).unwrap_err().to_string();
             assert!(error.contains(part) && !error.contains('\n'), "{error}");
@@ -191,7 +190,7 @@ mod tests {
     #[test]
     fn a_shorter_context_is_said() {
         let (_, reasons) = taken(&["context_length=32"], &FACTS).unwrap();
-        assert!(reasons[1].contains("as asked for"), "{reasons:?}");
+        assert!(reasons[1].contains(", as set; "), "{reasons:?}");
         let (settings, reasons) = taken(&[], &TextFacts { val_tokens: 300, ..FACTS }).unwrap();
         assert!(reasons[1].contains("too short"), "{reasons:?}");
         assert_eq!(settings.context_length, Some(64));

@@ -95,24 +95,24 @@ keys! {
             "files and folders to learn from; empty: the built-in stories",
             ["dataset", "data", "input"];
         stories: u64 = 100_000, Count(100, 1_000_000_000), "stories",
-            "how many built-in stories are written when there is no text", [];
+            "number of built-in stories to generate when there is no text", [];
         tokenizer: String = "auto", Text { may_be_empty: false }, "",
             "auto, chars, bytes, bpe:N (N tokens learnt from the text), or a tokenizer.json",
             ["vocab_size"];
         field: String = "text", Text { may_be_empty: false }, "",
             "the field of JSON Lines, CSV and Parquet that holds the text", [];
         encoding: String = "", Text { may_be_empty: true }, "",
-            "of text without a byte order mark; \"\": UTF-8, or what it looks like", [];
+            "encoding of text without a byte order mark; \"\": UTF-8, else guessed", [];
         clean: Clean = "auto", Choice(&["auto", "all", "off"]), "",
-            "what is left out of the text: headers of pages, quotes and signatures of mail; all: \
-             odd characters are made uniform, too", [];
+            "what to remove from the text; auto: page headers, mail quotes and signatures; all: \
+             normalise characters, too", [];
         val_fraction: f64 = 0.1, Above(0.0, 0.5), "share of the text",
             "held out for validation, never trained on", [];
         hold_out: HoldOut = "any", Choice(&["any", "last"]), "",
-            "any: documents by a seeded hash of their content; last: the last of each file, for \
-             mails and chats", [];
+            "validation documents; any: chosen by a seeded hash of their content; last: the last of \
+             each file, for mails and chats", [];
         mask: bool = false, Flag, "",
-            "tags in the place of e-mail addresses, telephone numbers, keys, card numbers and IBANs",
+            "replace e-mail addresses, telephone numbers, keys, card numbers and IBANs by tags",
             [];
     }
     "Model" {
@@ -126,29 +126,28 @@ keys! {
         n_embd: usize = auto, Count(1, 65_536), "channels",
             "width", ["hidden_size", "d_model", "dim", "width"];
         context_length: usize = auto, Count(1, 1_048_576), "tokens",
-            "the longest window the model sees",
+            "the most tokens that the model sees at once",
             ["block_size", "n_positions", "n_ctx", "seq_len", "sequence_length", "max_seq_len"];
         dropout: f64 = auto, Below(0.0, 1.0), "probability",
             "activations zeroed while training; helps when the text is read many times", [];
         architecture: String = auto, Choice(&["gpt2", "llama", "qwen3"]), "",
-            "what the keys below are where they are not set: GPT-2's parts, Llama's, or Llama's \
-             with QK-norm", ["model_type"];
+            "defaults of the keys below: GPT-2's parts, Llama's, or Llama's with QK-norm", ["model_type"];
         positions: Positions = auto, Choice(&["learned", "rotary"]), "",
-            "how places are told apart", [];
+            "position encoding", [];
         rope_theta: f64 = 10_000.0, Above(1.0, 1e12), "",
             "base of the rotary angles; larger for long contexts", ["rope_base"];
         norm: NormKind = auto, Choice(&["layernorm", "rmsnorm"]), "",
-            "what stands before each branch and the head", [];
+            "normalisation before each branch and the head", [];
         mlp: MlpKind = auto, Choice(MlpKind::NAMES), "",
-            "what stands inside the MLP", ["activation", "hidden_act", "activation_function"];
+            "activation of the MLP", ["activation", "hidden_act", "activation_function"];
         n_inner: usize = auto, Count(1, 1_048_576), "channels",
             "width of the MLP's hidden layer: 4 n_embd with gelu, about 8/3 n_embd with swiglu",
             ["intermediate_size", "ffn_dim"];
         n_kv_head: usize = auto, Count(1, 1024), "heads",
-            "heads of keys and values, each serving n_head / n_kv_head heads of queries; divides \
-             n_head", ["num_key_value_heads", "n_kv_heads"];
+            "key and value heads, each shared by n_head / n_kv_head query heads; divides n_head",
+            ["num_key_value_heads", "n_kv_heads"];
         qk_norm: bool = auto, Flag, "",
-            "bring every head's queries and keys to unit size", [];
+            "normalise every head's queries and keys", [];
         bias: bool = auto, Flag, "",
             "let linear layers and LayerNorms add a bias", [];
         tied_head: bool = auto, Flag, "",
@@ -156,7 +155,7 @@ keys! {
     }
     "Training" {
         seed: u64 = 1337, Count(0, i64::MAX as u64), "",
-            "the only source of chance: weights, data order, dropout, samples", [];
+            "seed of all randomness: weights, data order, dropout, samples", [];
         max_steps: u64 = auto, Count(1, MANY), "optimizer steps",
             "length of the run", ["max_iters", "steps", "iterations", "num_steps"];
         batch_size: usize = auto, Count(1, 1_048_576), "windows",
@@ -166,71 +165,70 @@ keys! {
             "batches whose gradients are averaged into one step",
             ["gradient_accumulation_steps", "accumulate"];
         micro_batch: usize = auto, Count(1, 1_048_576), "windows",
-            "windows in one pass, as many as the memory holds; divides batch_size times \
-             grad_accum_steps, which it never changes", [];
+            "windows per forward and backward pass, as many as fit into memory; divides batch_size \
+             times grad_accum_steps", [];
         precision: Precision = auto, Choice(&["f32", "bf16", "f16"]), "",
-            "what matrix products are computed in, bf16 on a device that can; weights, moments, \
-             norms, softmax and loss are float32 always", ["dtype"];
+            "number type of matrix products, bf16 where the device supports it; weights, moments, \
+             norms, softmax and loss are always float32", ["dtype"];
         activation_checkpointing: bool = false, Flag, "",
-            "keep only each block's input and compute the rest again in the backward: less \
+            "keep only each block's input and recompute the rest in the backward pass: less \
              memory, a third more time", ["gradient_checkpointing", "checkpoint_activations"];
         optimizer: OptimizerKind = auto, Choice(&["adamw", "muon"]), "",
             "muon: orthogonal steps for the blocks' matrices, AdamW for the rest", [];
         learning_rate: f64 = auto, Real(1e-12, 1.0), "",
-            "the peak, reached after warm-up", ["lr", "max_lr"];
+            "peak, reached after warm-up", ["lr", "max_lr"];
         min_learning_rate: f64 = auto, Real(0.0, 1.0), "",
-            "where the schedule ends", ["min_lr", "lr_min"];
+            "the rate at the end of the schedule", ["min_lr", "lr_min"];
         warmup_steps: u64 = auto, Count(0, MANY), "optimizer steps",
-            "linear climb from 0 to learning_rate", ["warmup_iters", "warmup"];
+            "linear rise from 0 to learning_rate", ["warmup_iters", "warmup"];
         lr_decay_steps: u64 = auto, Count(1, MANY), "optimizer steps",
             "the step at which cosine and wsd reach min_learning_rate", ["lr_decay_iters"];
         schedule: Curve = auto, Choice(&["cosine", "wsd", "constant"]), "",
-            "after warm-up: half a cosine; level, then straight down over the last \
-             decay_fraction; or level to the end",
+            "after warm-up: half a cosine; constant, then linear decay over the last \
+             decay_fraction; or constant",
             ["lr_scheduler_type", "scheduler", "lr_schedule", "decay_lr"];
         decay_fraction: f64 = auto, Above(0.0, 1.0), "share of lr_decay_steps",
-            "how long the way down of schedule wsd is", [];
+            "length of the decay of schedule wsd", [];
         muon_learning_rate: f64 = auto, Real(1e-12, 1.0), "",
-            "Muon's peak for matrices; it follows the same schedule", [];
+            "Muon's peak, for matrices; it follows the same schedule", [];
         muon_momentum: f64 = auto, Below(0.0, NEAR_ONE), "",
-            "Muon's memory of the gradient", [];
+            "Muon's momentum", [];
         weight_decay: f64 = auto, Real(0.0, 10.0), "",
             "decoupled decay, on matrices only", [];
         beta1: f64 = 0.9, Below(0.0, NEAR_ONE), "",
-            "AdamW's memory of the gradient", [];
+            "AdamW: decay of the average of gradients", [];
         beta2: f64 = 0.99, Below(0.0, NEAR_ONE), "",
-            "AdamW's memory of its square; nearer 1 for small batches", [];
+            "AdamW: decay of the average of squared gradients; nearer 1 for small batches", [];
         epsilon: f64 = 1e-8, Real(1e-30, 0.1), "",
             "added to AdamW's denominator", ["eps", "adam_epsilon"];
         grad_clip: f64 = 1.0, Real(0.0, 1e6), "global norm",
-            "longer gradients are scaled down to this; 0: never", ["max_grad_norm", "clip"];
+            "gradients with a larger norm are scaled down to this; 0: never", ["max_grad_norm", "clip"];
         z_loss: f64 = auto, Real(0.0, 1.0), "",
-            "adds this times the squared logarithm of the softmax's denominator, which keeps \
-             logits small: 1e-4 steadies large models, 0.01 keeps small ones from learning by heart",
+            "adds this times the squared logarithm of the softmax's denominator to the loss, which \
+             keeps logits small: 1e-4 stabilises large models, 0.01 keeps small ones from memorising",
             [];
         label_smoothing: f64 = 0.0, Below(0.0, 1.0), "probability",
             "share of the target that is spread evenly over all tokens", [];
         calibrate: bool = auto, Flag, "",
-            "divide the logits of what is saved by the temperature at which the held-out text \
-             surprises the least: a model that has read its text often is too sure of itself", [];
+            "divide the logits of saved models by the temperature with the lowest validation loss: a \
+             model that has read its text often is overconfident", [];
         ema_decay: f64 = 0.0, Below(0.0, NEAR_ONE), "",
-            "memory of a moving average of the weights, evaluated and saved beside them; 0: \
-             none, 0.999 is usual", [];
+            "decay of a moving average of the weights, evaluated and saved beside them; 0: none, \
+             0.999 is usual", [];
     }
-    "Going wrong" {
+    "Faults" {
         max_skipped_batches: u64 = 3, Count(0, MANY), "batches",
-            "batches with a loss or gradient that is not finite that are left out before the run \
-             gives up", [];
+            "batches with a loss or gradient that is not finite to skip before the run ends", [];
         spikes: Spikes = "off", Choice(&["off", "clip", "skip"]), "",
-            "what to do with a gradient spike_factor times as long as the median of the last 100",
+            "what to do with a gradient norm above spike_factor times the median of the last 100",
             [];
         spike_factor: f64 = 10.0, Above(1.0, 1e6), "times the median",
-            "what a spike is", [];
+            "threshold of a spike", [];
         patience: u64 = 0, Count(0, MANY), "evaluations",
             "evaluations without a new best after which the run ends early; 0: never",
             ["early_stopping_patience", "early_stopping"];
     }
-    "Looking and saving" {
+    "Logging and saving" {
         log_interval: u64 = 10, Count(1, MANY), "optimizer steps",
             "between two rows of metrics.jsonl", ["logging_steps"];
         eval_interval: u64 = auto, Count(1, MANY), "optimizer steps",
@@ -243,7 +241,7 @@ keys! {
             "between two saves of the latest checkpoint; every evaluation saves as well",
             ["save_steps", "save_interval", "checkpoint_every"];
         keep_checkpoints: u64 = 1, Count(1, MANY), "checkpoints",
-            "the last so many are kept, and the best", ["save_total_limit"];
+            "number of latest checkpoints to keep, beside the best", ["save_total_limit"];
         tensorboard: bool = false, Flag, "",
             "write TensorBoard event files beside metrics.jsonl", [];
         sample_interval: u64 = auto, Count(0, MANY), "optimizer steps",
@@ -251,7 +249,7 @@ keys! {
         sample_tokens: usize = 128, Count(1, 1_000_000), "tokens",
             "length of a sample", [];
         sample_prompts: Vec<String> = [""], Texts, "",
-            "what samples continue, each with the same noise every time; \"\": a text of its own",
+            "prompts of the samples, each with the same random numbers every time; \"\": no prompt",
             ["sample_prompt", "prompts"];
     }
 }

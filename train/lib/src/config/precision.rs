@@ -41,10 +41,10 @@ fn automatic(selected: &Selected) -> (Precision, Note) {
     let Selected { device, id, .. } = selected;
     match multiplies(device, FloatDType::BF16) {
         _ if is_cpu(device) && !multiplies_bf16() => {
-            chosen(Precision::F32, "on this CPU the half types save memory, not time")
+            chosen(Precision::F32, "on this CPU half precision saves memory, not time")
         }
         Ok(()) if is_cpu(device) => {
-            chosen(Precision::Bf16, "this processor multiplies bfloat16, in two thirds of float32's time")
+            chosen(Precision::Bf16, "this CPU multiplies bfloat16 in two thirds of float32's time")
         }
         Ok(()) => chosen(Precision::Bf16, &format!("{id} multiplies bfloat16, at half the memory")),
         Err(problem) => chosen(Precision::F32, &format!("{id} {problem}")),

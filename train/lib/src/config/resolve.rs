@@ -87,7 +87,7 @@ impl Settings {
 
     fn choose_optimizer(&mut self, reasons: &mut Vec<Note>) {
         let (optimizer, schedule, why) = match self.init() {
-            None => (OptimizerKind::Muon, Curve::Wsd, "its steps teach more than AdamW's"),
+            None => (OptimizerKind::Muon, Curve::Wsd, "it learns more per step than AdamW"),
             Some(_) => (OptimizerKind::AdamW, Curve::Cosine, "its steps are small, and keep what the model knows"),
         };
         if self.optimizer.is_none() {
@@ -111,8 +111,7 @@ impl Settings {
             Family::of(&shape).is_ok() && (!sized || shape.validate().is_ok())
         };
         let first = [BEST, "llama", "gpt2"].into_iter().find(has_the_parts).unwrap_or(BEST);
-        let why =
-            if first == BEST { "the parts that learn the most in a given time" } else { "has the parts asked for" };
+        let why = if first == BEST { "it learns the most in a given time" } else { "it has the parts that are set" };
         reasons.push(format!("architecture = {first}: {why}").into());
         self.architecture = Some(first.to_owned());
     }
@@ -196,7 +195,7 @@ impl Settings {
         if useful < affordable {
             // MIN_STEPS can make this more than MAX_PASSES when the text is very short.
             let passes = max_steps as f64 * tokens_per_step / train_tokens;
-            chosen.because(format!("{passes:.0} passes over the text; more would only learn it by heart"), reasons);
+            chosen.because(format!("{passes:.0} passes over the text; more would only memorise it"), reasons);
         } else if let Some(keys) = chosen.keys() {
             reasons.push(Note::Length(format!("{keys}: about {minutes} on {name}")));
         }
@@ -234,7 +233,7 @@ impl Settings {
         }
         chosen.key("calibrate", &mut self.calibrate, true);
         let ratio = weights / train_tokens;
-        chosen.because(format!("the text is read {passes:.1} times, by {ratio:.1} weights for each token"), reasons);
+        chosen.because(format!("the text is read {passes:.1} times; {ratio:.1} weights per token"), reasons);
     }
 
     /// Chooses the peak learning rates and the lowest.
@@ -246,15 +245,15 @@ impl Settings {
         let (rate, reason) = if is_muon {
             // For embeddings and norms only, which tolerate a larger rate.
             let rate = (60.0 * (128.0 / n_embd as f64).sqrt()).round().clamp(10.0, 60.0);
-            (rate / 1e4 * many_steps, format!("of what Muon does not step; {n_embd} wide"))
+            (rate / 1e4 * many_steps, format!("for what AdamW trains, at width {n_embd}"))
         } else {
             // 1e-3 at nanoGPT's width of 384, in steps of 1e-4.
             let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0);
-            (rate / 1e4, format!("narrow models bear larger ones; {n_embd} wide"))
+            (rate / 1e4, format!("narrow models tolerate a higher rate; width {n_embd}"))
         };
         let keeps = self
             .init()
-            .map(|folder| format!("a tenth of what a new model of this width would take, to keep what {folder} knows"));
+            .map(|folder| format!("a tenth of a new model's rate, to keep what {folder} has learned"));
         let divisor = if keeps.is_some() { 10.0 } else { 1.0 };
         let rate = two_digits(rate / divisor);
         let chosen = ReasonedKeys::one("learning_rate", &mut self.learning_rate, rate);
@@ -264,7 +263,7 @@ impl Settings {
         match keeps {
             Some(reason) if is_muon => chosen.because(reason, reasons),
             None if many_steps < 1.0 => {
-                chosen.because("the more steps there are of so few tokens, the smaller is each", reasons);
+                chosen.because("many steps on few tokens each need a lower rate", reasons);
             }
             _ => {}
         }
@@ -278,17 +277,18 @@ impl Settings {
         let decay = self.lr_decay_steps.unwrap_or(1);
         if self.init().is_some() {
             let chosen = ReasonedKeys::one("warmup_steps", &mut self.warmup_steps, round(decay as f64 / 50.0).min(100));
-            chosen.because("short, since only the optimizer starts from nothing", reasons);
+            chosen.because("short, since the weights are already trained", reasons);
         }
         let warmup = *self.warmup_steps.get_or_insert(round(decay as f64 / 20.0).clamp(10, 2000).min(decay));
         if warmup >= decay {
             // Not an error: a short trial of a long recipe should need no change except max_steps.
             let rate = match self.schedule {
-                _ if self.max_steps.is_none_or(|steps| steps <= warmup) => "only climbs",
-                Some(Curve::Constant) => "climbs, and stays",
-                _ => "climbs, and then falls to its lowest at once",
+                _ if self.max_steps.is_none_or(|steps| steps <= warmup) => "only rises",
+                Some(Curve::Constant) => "rises, and stays",
+                _ => "rises, then drops to its minimum at once",
             };
-            let line = format!("warmup_steps = {warmup} is not shorter than lr_decay_steps = {decay}: the rate {rate}");
+            let line =
+                format!("warmup_steps = {warmup} is not shorter than lr_decay_steps = {decay}: the learning rate {rate}");
             reasons.push(line.into());
         }
     }
@@ -311,7 +311,7 @@ impl Settings {
         let interval = chosen.key("eval_interval", &mut self.eval_interval, looks);
         chosen.key("checkpoint_interval", &mut self.checkpoint_interval, interval);
         chosen.key("sample_interval", &mut self.sample_interval, interval);
-        chosen.because("about twenty looks in a run", reasons);
+        chosen.because("about twenty times in a run", reasons);
 
         // A forward pass takes a third of a training step, so 0.15 of the tokens cost 0.05 of the
         // time.
@@ -321,7 +321,7 @@ impl Settings {
             self.eval_tokens.get_or_insert(0);
         }
         let chosen = ReasonedKeys::one("eval_tokens", &mut self.eval_tokens, round(affordable as f64));
-        chosen.because("an evaluation costs at most a twentieth of the training between two", reasons);
+        chosen.because("evaluations take at most a twentieth of the training time", reasons);
     }
 }
 

@@ -101,9 +101,9 @@ fn values_out_of_range_name_key_value_and_range() {
 fn keys_that_contradict_each_other_are_refused() {
     assert!(refusal("n_embd = 100\nn_head = 3").contains("not a multiple of n_head = 3"));
     assert!(refusal("learning_rate = 1e-4\nmin_learning_rate = 1e-3").contains("above learning_rate"));
-    assert!(refusal("learning_rate = 1\nweight_decay = 10").contains("leaves nothing of a weight"));
+    assert!(refusal("learning_rate = 1\nweight_decay = 10").contains("which erases the weights"));
     let muon = "optimizer = \"muon\"\nmuon_learning_rate = 0.5\nweight_decay = 10\nlearning_rate = 1e-3";
-    assert!(refusal(muon).starts_with("muon_learning_rate = 0.5 times weight_decay = 10 leaves nothing"));
+    assert!(refusal(muon).starts_with("muon_learning_rate = 0.5 times weight_decay = 10 is 1 or more"));
 }
 
 #[test]
@@ -323,9 +323,10 @@ fn a_short_trial_of_a_recipe_needs_no_second_change() {
     settings.set("max_steps=5").unwrap();
     let (config, reasons) = settings.resolve(&FACTS, DeviceKind::Cpu).unwrap();
     assert_eq!((config.max_steps, config.lr_decay_steps), (5, 5));
-    assert!(reasons.iter().any(|reason| reason.to_string().contains("only climbs")));
+    assert!(reasons.iter().any(|reason| reason.to_string().contains("only rises")));
     // What comes after a warm-up that the run outlasts.
-    for (schedule, then) in [("wsd", "lowest at once"), ("cosine", "lowest at once"), ("constant", "climbs, and stays")]
+    for (schedule, then) in
+        [("wsd", "minimum at once"), ("cosine", "minimum at once"), ("constant", "rises, and stays")]
     {
         let longer = format!("max_steps = 30\nlr_decay_steps = 5\nwarmup_steps = 10\nschedule = \"{schedule}\"");
         let (_, reasons) = Settings::from_toml_str(&longer).unwrap().resolve(&FACTS, DeviceKind::Cpu).unwrap();

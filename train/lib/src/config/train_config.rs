@@ -88,7 +88,7 @@ impl TrainConfig {
         }
         let decay = self.weight_decay;
         let (name, rate) = self.peaks().find(|(_, rate)| rate * decay >= 1.0)?;
-        Some(format!("{name} = {rate} times weight_decay = {decay} leaves nothing of a weight in a step; lower one"))
+        Some(format!("{name} = {rate} times weight_decay = {decay} is 1 or more, which erases the weights; lower one"))
     }
 
     /// The peak learning rate of each of the run's optimizers, with its key.
@@ -188,7 +188,7 @@ impl TrainConfig {
         let config = settings.complete()?;
         if config.max_steps < step {
             return Err(ConfigError::Contradiction(format!(
-                "max_steps = {} is behind step {step}, where the run stands; choose a larger one",
+                "max_steps = {} is below the run's current step, {step}; choose a larger one",
                 config.max_steps
             )));
         }

@@ -151,7 +151,7 @@ pub fn fit_to_device(
     let (mut failure, at_once) = (None, windows_at_once(config, shape, selected));
     let fitted = fit(config, shape, kernels, open, &mut |config, predicted| {
         if config.micro_batch > at_once {
-            let because = "this GPU's kernels see too little of a buffer".to_owned();
+            let because = "a layer's output exceeds this GPU's buffer limit".to_owned();
             return Fit::TooLarge { because, next_at_most: at_once };
         }
         if predicted <= ASSUMED_BYTES as u64 {

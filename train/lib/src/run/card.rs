@@ -68,11 +68,11 @@ impl Card {
         });
         let version = env!("CARGO_PKG_VERSION");
         format!(
-            "---\nlibrary_name: transformers\npipeline_tag: text-generation\n# To fill in before others get it, and see that the \
-             text it learned from allows it:\n# license: \n---\n\n# {name}\n\nA small language model, trained with Ember {version}. It \
-             writes on from what it is given, in the manner of\nits text; it knows nothing else, and repeats what stands there, \
-             what is wrong or private included\n(`ember-train copied` finds what is word for word).\n\n| | |\n|---|---|\n{shape}| \
-             learned | step {step}: {} tokens, {passes:.1} times its text |\n{best}\n## Data\n\n{data}\n\
+            "---\nlibrary_name: transformers\npipeline_tag: text-generation\n# Fill this in before you share the model, and check that \
+             its training text allows it:\n# license: \n---\n\n# {name}\n\nA small language model, trained with Ember {version}. It \
+             continues a text in the style of its training\ntext. It knows nothing else, and may repeat what it was trained on, \
+             even what is wrong or private\n(`ember-train copied` finds verbatim copies).\n\n| | |\n|---|---|\n{shape}| \
+             trained | step {step}: {} tokens, {passes:.1} times its text |\n{best}\n## Data\n\n{data}\n\
              ## Use\n\n```\nember-generate text --from FOLDER \"A beginning\"\n```\n\n```python\nfrom transformers import pipeline\n\
              print(pipeline(\"text-generation\", \"FOLDER\")(\"A beginning\")[0][\"generated_text\"])\n```\n\n## Recipe\n\n```toml\n\
              {recipe}```\n",
@@ -119,7 +119,7 @@ fn data(manifest: &Manifest) -> String {
         let _ = writeln!(text, "- and {} more", manifest.sources.len() - NAMED);
     }
     let [train, val] = manifest.report.bytes.map(grouped);
-    let _ = writeln!(text, "\n{train} bytes to learn from, {val} held out to be judged on.");
+    let _ = writeln!(text, "\n{train} bytes of training text, {val} held out for validation.");
     text
 }
 

@@ -284,7 +284,7 @@ mod tests {
         let card = |folder: &Path| fs::read_to_string(folder.join(CARD)).unwrap();
         let (own, average) = (card(&checkpoint), card(&checkpoint.join(AVERAGE)));
         assert!(own.contains("| validation loss |") && !average.contains("validation loss"), "{average}");
-        assert!(average.contains("| learned | step 2:"), "{average}");
+        assert!(average.contains("| trained | step 2:"), "{average}");
     }
 
     /// It is divided as the weights are, and gone on with as it was.

@@ -76,7 +76,7 @@ impl Init {
             };
             let (theirs, ours) = (word(theirs), word(ours));
             format!(
-                "another tokenizer than the checkpoint's {folder}: token {id} is {theirs:?} there and {ours:?} here"
+                "another tokenizer than the checkpoint {folder}: token {id} is {theirs:?} there and {ours:?} here"
             )
         };
         Err(InitError::OtherTokenizer { data: data.to_owned(), folder: self.folder.clone(), what })

@@ -77,7 +77,7 @@ impl Trainer<'_> {
     /// Reports a spike, and writes a row. `skipped` is the number of batches skipped so far, if the
     /// spike's batch is one of them.
     pub(super) fn report_spike(&mut self, result: &StepResult, times: f64, skipped: Option<u64>) -> Result<()> {
-        let what = if skipped.is_some() { "its batch is left out" } else { "it is scaled down to that" };
+        let what = if skipped.is_some() { "its batch is skipped" } else { "it is scaled down to that" };
         let line = format!(
             "step {}: a gradient norm of {:.2}, {times:.1} times the median of the last 100; {what}",
             grouped(result.step),
@@ -102,7 +102,7 @@ impl Trainer<'_> {
 pub fn warn_if_damaged(gpt: &Gpt, reporter: &mut dyn Reporter) -> bool {
     let found = weight_not_finite(gpt);
     if let Some((name, place)) = &found {
-        let line = "is not finite in the checkpoint that this begins with: batches that meet it will be left out";
+        let line = "is not finite in the checkpoint that training starts from: batches that use it will be skipped";
         reporter.note(format!("{name} {place:?} {line}").into());
     }
     found.is_some()

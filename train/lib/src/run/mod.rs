@@ -146,7 +146,7 @@ impl Run {
         reporter.note(line.into());
         record_windows_per_pass(&mut progress, windows.windows_per_pass(), reporter);
         let ngram_loss = dataset.manifest.ngram_losses.into_iter().fold(f64::INFINITY, f64::min);
-        reporter.note(format!("counting n-grams comes to a validation loss of {ngram_loss:.4}").into());
+        reporter.note(format!("an n-gram model reaches a validation loss of {ngram_loss:.4}").into());
         let peak_flops = peak_flops(&selected.name, config.precision);
         let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
         let log = records(group, &folder, facts, &config, &progress);
@@ -194,8 +194,8 @@ fn record_windows_per_pass(progress: &mut Progress, now: u64, reporter: &mut dyn
     let before = progress.windows_per_pass.replace(now);
     let Some(before) = before.filter(|before| *before != now) else { return };
     let line = format!(
-        "another version of the program cut the text into {} a pass, this one into {}: the run's numbers are no longer \
-         those of an uninterrupted one",
+        "another version of the program split the text into {} per pass, this one into {}: results will differ \
+         from an uninterrupted run's",
         counted(before, "window"),
         counted(now, "window")
     );

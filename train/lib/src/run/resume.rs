@@ -58,8 +58,8 @@ fn open(path: &Path, reporter: &mut dyn Reporter) -> Result<(RunFolder, Option<u
     if let Some(decided) = latest.and_then(|latest| length_decided_after(&rows, latest, &config)) {
         let length = config.lr_decay_steps;
         let line = format!(
-            "its length of {length} steps was decided at step {decided}, after the checkpoint that is resumed: the run's numbers may \
-             no longer be those of an uninterrupted one"
+            "its length of {length} steps was set at step {decided}, after the checkpoint that is resumed: results may differ \
+             from an uninterrupted run's"
         );
         reporter.note(line.into());
     }
@@ -140,13 +140,13 @@ fn note_consequences(
         // Weights and moments are float32 in every precision.
         let (now, then) = (config.precision.name(), before.precision.name());
         let line = format!(
-            "precision = {now} from here on, {then} until now: the run's numbers are no longer those of an uninterrupted one"
+            "precision = {now} from here on, {then} until now: results will differ from an uninterrupted run's"
         );
         reporter.note(line.into());
     }
     if step == config.max_steps {
         let shown = run.path().display();
-        reporter.note(format!("{shown} is at its end: a larger max_steps makes it longer").into());
+        reporter.note(format!("{shown} is complete; set a larger max_steps to train longer").into());
     }
 }
 
@@ -165,7 +165,7 @@ fn write_back(run: &RunFolder, config: &TrainConfig, progress: &Progress, report
     let step = progress.step;
     for (newer, aside) in run.supersede_after(step)? {
         let (newer, aside) = (newer.display(), aside.display());
-        let line = format!("{newer} is of a later step, which is taken again: it is put aside as {aside}");
+        let line = format!("{newer} is of a later step, which will be repeated; set aside as {aside}");
         reporter.note(line.into());
     }
     records::cut_back(run, step, progress.evaluations.last == Some(step))?;
@@ -253,7 +253,7 @@ mod tests {
             let mut told = Told::default();
             let run = gone_on_with(&path, &mut told).unwrap();
             run.train(&Alone, &mut told, &|| false).unwrap();
-            let lines = told.0.iter().filter(|line| line.contains("into 7 windows a pass"));
+            let lines = told.0.iter().filter(|line| line.contains("into 7 windows per pass"));
             assert_eq!(lines.count(), usize::from(is_told), "{:?}", told.0);
         }
     }

@@ -355,7 +355,7 @@ fn fitted(
         reporter.note(warning.into());
     }
     if !fit::keeps_freed_memory(&share_of(&config, processes), &shape, selected, memory) {
-        let line = "memory is short: what a step frees is given back at once, which makes steps slower";
+        let line = "memory is short: freed memory is returned to the system at once, which slows the steps";
         reporter.note(line.into());
     }
     Ok(config)

@@ -78,7 +78,7 @@ pub(super) fn ignored_keys(settings: &Settings, folder: &Path) -> Option<String>
     let is_own = |key: &&str| settings.has(key) && (*key != "tokenizer" || settings.init().is_none());
     let set = PREPARING.into_iter().filter(is_own).collect::<Vec<_>>();
     (!set.is_empty()).then(|| {
-        format!("{} was prepared already, and stays as it is, whatever is set of {}", folder.display(), set.join(", "))
+        format!("{} is already prepared, so these keys have no effect: {}", folder.display(), set.join(", "))
     })
 }
 

@@ -288,7 +288,7 @@ impl Trainer<'_> {
         self.learner.config = change.apply(&self.learner.config);
         self.card.take_recipe(&self.learner.config)?;
         let max_steps = self.learner.config.max_steps;
-        self.reporter.note(format!("max_steps = {max_steps} instead of {was}, to end when promised").into());
+        self.reporter.note(format!("max_steps = {max_steps} instead of {was}, to end on time").into());
         let logged = self.log.append(&Row { step, max_steps: Some(max_steps), ..Row::default() });
         self.tolerate_full_disk(logged.map_err(Into::into))
     }

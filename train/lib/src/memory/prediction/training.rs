@@ -33,8 +33,8 @@ pub fn worst(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> (&'st
     }
     let lasting = [("weights", step.weights_bytes), ("moments", step.moments_bytes)];
     let (moment, work, peak) = match evaluating >= saving {
-        true => ("in an evaluation", "what is computed", evaluating),
-        false => ("in a save", "their copy", saving),
+        true => ("in an evaluation", "activations", evaluating),
+        false => ("in a save", "copy of both", saving),
     };
     let work = (work, peak - step.weights_bytes - step.moments_bytes);
     (moment, lasting.into_iter().chain([work]).collect())

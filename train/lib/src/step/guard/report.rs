@@ -68,17 +68,17 @@ impl Report {
                 let values = grouped(*values as u64);
                 format!("first in {layer}, {tensor} {place:?}, {not_finite} of its {values} values")
             }
-            None => "without dropout all of it is finite".to_owned(),
+            None => "without dropout everything is finite".to_owned(),
         };
         let batches = counted(most, "batch");
         let of_those = match skipped {
-            skipped if skipped > most => format!("one more than the {batches} that may be left out"),
-            skipped => format!("{skipped} of at most {batches} that may be left out"),
+            skipped if skipped > most => format!("one more than the {batches} that may be skipped"),
+            skipped => format!("{skipped} of at most {batches} that may be skipped"),
         };
         let window = self.worst_window();
         let window = window.map(|it| format!("; window {}: \"{}\"", grouped(it.window), self.excerpt(it)));
         format!(
-            "step {}: {what} is not finite, so the step is not taken; {first}; learning rate {learning_rate:.2e}, gradient norm \
+            "step {}: {what} is not finite, so the step is skipped; {first}; learning rate {learning_rate:.2e}, gradient norm \
              {grad_norm:.2}; {of_those}{}; more in {}",
             grouped(self.step),
             window.unwrap_or_default(),
@@ -151,9 +151,9 @@ mod tests {
         assert_eq!(
             line,
             format!(
-                "step 1,057: the loss is not finite, so the step is not taken; first in h.0, h.0.mlp.c_fc.weight [3, 5], 3 of its \
+                "step 1,057: the loss is not finite, so the step is skipped; first in h.0, h.0.mlp.c_fc.weight [3, 5], 3 of its \
                  4,096 values; learning rate 1.00e-3, gradient norm NaN; 1 of at most 3 batches \
-                 that may be left out; window 231: \"a \\u{{1b}}[2J\\n{}...\"; more in \
+                 that may be skipped; window 231: \"a \\u{{1b}}[2J\\n{}...\"; more in \
                  runs/a/reports/nonfinite-step-00001057.json",
                 "x".repeat(53)
             )
