@@ -24,10 +24,10 @@ use crate::wording;
                   ember-train run my-writing/                learn every text in a folder\n  \
                   ember-train run my-writing/ --minutes 60   the same, planned for an hour instead of ten minutes\n  \
                   ember-train run --config shakespeare-char-cpu shakespeare.txt\n  \
-                  ember-train resume runs/my-writing         go on where a run was interrupted\n  \
-                  ember-train runs                           how far each has come, how well, and its size\n  \
-                  ember-train compare runs/a runs/b          their curves together, and what they differ in\n  \
-                  ember-train ledger --html ledger.html      what training and inference cost, on the newest run\n\n\
+                  ember-train resume runs/my-writing         continue an interrupted run\n  \
+                  ember-train runs                           progress, best loss and size of each run\n  \
+                  ember-train compare runs/a runs/b          their curves together, and what differs\n  \
+                  ember-train ledger --html ledger.html      what training and inference cost, for the newest run\n\n\
                   Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted after saving."
 )]
 struct Cli {
@@ -43,33 +43,33 @@ enum Command {
     Run(run::RunArgs),
     /// Propose what to train on a text in a given time, and predict its loss, memory and time
     Plan(plan::PlanArgs),
-    /// Go on with a run that was interrupted, to exactly the same numbers
+    /// Continue an interrupted run, with bit-identical results
     Resume(resume::ResumeArgs),
-    /// List the runs: how far each has come, how well, and what it takes on the disk; `runs remove`
-    /// takes some away
+    /// List the runs with their progress, best loss and size on disk; `runs remove` removes some
     Runs(runs::RunsArgs),
     /// Show that stopping and resuming changes nothing: train 2N steps in one go and in two halves,
     /// and compare every bit
     VerifyResume(verify_resume::VerifyResumeArgs),
     /// Turn text into token files once, to train on them many times
     Prepare(prepare::PrepareArgs),
-    /// What is in a text: how much, from where, what returns, what a model need not know
+    /// Analyse a text: its size, its sources, what repeats, what is private
     Look(look::LookArgs),
-    /// Which stretches of a generated text stand word for word in the training text, and where
+    /// Find what a generated text copies word for word from the training text, and from where
     Copied(copied::CopiedArgs),
-    /// Put a model into one page that writes in any browser, with no server and no network
+    /// Pack a model into one page that generates text in any browser, without server or network
     Share(share::ShareArgs),
-    /// How the model fares on its own words: its loss by position on real text and on its own, and
-    /// how often it ends in a loop
+    /// Compare the model on its own words and on real text: its loss by position, and how often it
+    /// ends in a loop
     Exposure(exposure::ExposureArgs),
     /// Measure one batch in every way to use a model: training, scoring, generating; time, memory,
     /// operations
     Ledger(ledger::LedgerArgs),
     /// Measure how fast a model trains here, part by part, beside what this machine can do
     Bench(bench::BenchArgs),
-    /// Draw runs together and list what they differ in; of a single run, draw its losses again
+    /// Draw the losses of runs together and list what differs; of a single run, draw its losses
+    /// again
     Compare(compare::CompareArgs),
-    /// What the same prompt was continued with through training, step by step
+    /// Show how the continuation of a prompt changed in training, step by step
     Timeline(timeline::TimelineArgs),
     /// Take the first steps of a configuration, to see whether it fits
     #[command(hide = true, name = "first-steps")]
@@ -77,7 +77,7 @@ enum Command {
     /// List the devices this program can compute on; with --check, compare what one computes with
     /// the CPU
     Devices(devices::DevicesArgs),
-    /// Write what a shell completes this program's commands and flags by
+    /// Write the completion script for a shell
     Completions(CompletionsArgs),
     /// Write this program's manual pages
     #[command(hide = true)]

@@ -24,8 +24,8 @@ use crate::prelude::*;
 /// Arguments of `bench`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Steps are timed whole. Their parts are timed in other steps, each part waited for before the next, so that they may add up to more.
-Every few steps a large matrix product is timed beside them: `of a product` is what the step's model FLOPs a second are of its.
+Steps are timed as a whole. Their parts are timed in other steps, waiting for each part, so their sum may be larger.
+Every few steps a large matrix product is timed too: `of a product` is the ratio of the step's model FLOP/s to the product's.
 
 Examples:
   ember-train bench                                      the stories' recipe, on a GPU that of a long text, and 8,192 tokens
@@ -42,7 +42,7 @@ pub struct BenchArgs {
     /// A shape, on random tokens: gpt2, gpt2-medium, or LAYERSxHEADSxWIDTHxVOCABULARYxCONTEXT
     #[arg(long, value_name = "SHAPE", value_parser = shape, conflicts_with_all = ["from", "config"])]
     shape: Option<GptConfig>,
-    /// Windows of a step [default: the recipe's; 8 with --shape]
+    /// Windows per step [default: the recipe's; 8 with --shape]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     batch: Option<u32>,
     /// Change one key of the configuration; may be repeated
@@ -51,10 +51,10 @@ pub struct BenchArgs {
     /// Memory that the steps may take, such as 8GB or 500MB [default: what is available]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory_limit: Option<u64>,
-    /// Steps that are timed [default: what ten seconds suffice for, 5 to 100]
+    /// Steps to time [default: as many as ten seconds allow, 5 to 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     steps: Option<u32>,
-    /// Steps before them that are not, 3 at least
+    /// Untimed steps before them, 3 at least
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     warmup: u32,
 }

@@ -21,13 +21,13 @@ pub struct CompareArgs {
     /// The runs' folders; they may still be running
     #[arg(required = true)]
     pub runs: Vec<PathBuf>,
-    /// What the curves are drawn over
+    /// X axis of the curves
     #[arg(long, value_enum, default_value_t = By::Step)]
     pub by: By,
     /// Draw losses on a logarithmic scale
     #[arg(long)]
     pub log: bool,
-    /// Write the picture here [default: of a single run over its steps, its loss.svg]
+    /// File of the picture [default for a single run over its steps: its loss.svg]
     #[arg(long, value_name = "FILE", value_parser = output_file::picture())]
     pub svg: Option<PathBuf>,
 }

@@ -33,13 +33,13 @@ pub struct CopiedArgs {
     /// Field of JSON Lines and CSV, or column of Parquet, that holds the text of --corpus [default: text]
     #[arg(long, value_name = "NAME")]
     pub field: Option<String>,
-    /// Characters from which a stretch counts as copied [default: 50, or 1 with --min-words]
+    /// Least length of a copied span, in characters [default: 50, or 1 with --min-words]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub min_chars: Option<u32>,
-    /// Words from which a stretch counts as copied
+    /// Least length of a copied span, in words
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub min_words: Option<u32>,
-    /// Write the text as a page with what is copied marked
+    /// Write the text as a page with copied spans marked
     #[arg(long, value_name = "FILE", value_parser = output_file::page())]
     pub html: Option<PathBuf>,
 }

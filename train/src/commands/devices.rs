@@ -14,15 +14,15 @@ use ember_study::selfcheck::{self, Comparison};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  ember-train devices                                           what there is
-  ember-train devices --check --device wgpu                     whether it computes as the CPU does")]
+  ember-train devices                                           list the devices
+  ember-train devices --check --device wgpu                     compare it with the CPU")]
 pub struct DevicesArgs {
     /// Compare --device with the CPU: every kernel, forward and backward, and small models, in
-    /// float32, bfloat16 and float16, where it knows them
+    /// float32, bfloat16 and float16, where it supports them
     #[arg(long)]
     pub check: bool,
 
-    /// Also write what --check found to a page in Markdown: for a report of a fault
+    /// Also write the results of --check as a Markdown page, for a bug report
     #[arg(long, value_name = "FILE", requires = "check", value_parser = output_file::report())]
     pub report: Option<PathBuf>,
 }

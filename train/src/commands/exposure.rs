@@ -21,16 +21,16 @@ pub struct ExposureArgs {
     /// Windows of validation text to begin from
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
     pub windows: u32,
-    /// Tokens of real text that come first in each [default: a quarter of the context]
+    /// Tokens of real text at the start of each [default: a quarter of the context]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub prefix: Option<u32>,
-    /// Texts drawn for each window
+    /// Texts sampled for each window
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub samples: u32,
-    /// Tokens written after each prefix to see whether they end in a loop; 0 leaves that out
+    /// Tokens to generate after each prefix, to see whether they end in a loop; 0: none
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub loop_tokens: u32,
-    /// Draw the figures as a page
+    /// Write the results as a page with figures
     #[arg(long, value_name = "FILE", value_parser = output_file::page())]
     pub html: Option<PathBuf>,
 }

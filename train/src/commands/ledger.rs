@@ -48,16 +48,16 @@ pub struct LedgerArgs {
     /// 64]
     #[arg(long, value_name = "N")]
     pub new_tokens: Option<usize>,
-    /// How often each mode is timed, as far as ten seconds suffice
+    /// Times to measure each mode, if ten seconds suffice
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: u32,
-    /// Measure at several lengths too: how the costs grow
+    /// Also measure at several lengths, to show how the costs grow
     #[arg(long)]
     pub growth: bool,
-    /// Write a page with pictures, which needs nothing else; measures the growth too
+    /// Write a self-contained page with figures; includes --growth
     #[arg(long, value_name = "FILE", value_parser = output_file::page())]
     pub html: Option<PathBuf>,
-    /// Begin even where the memory at hand seems too little
+    /// Start even if there seems to be too little memory
     #[arg(long)]
     pub force: bool,
 }

@@ -22,12 +22,12 @@ pub struct LookArgs {
     /// Files, folders or archives of text, Word, PDF, mail and more (docs/texts.md), or - for standard
     /// input; none: 2,000 of the built-in stories
     pub text: Vec<String>,
-    /// Write what was found as a page
+    /// Write the findings as a page
     #[arg(long, value_name = "FILE", value_parser = output_file::page())]
     pub html: Option<PathBuf>,
     #[command(flatten)]
     pub reading: ReadingArgs,
-    /// On the page, also what `plan` proposes for a run of so many minutes
+    /// Add to the page what `plan` proposes for a run of this many minutes
     #[arg(long, value_name = "M", value_parser = parse_minutes, requires = "html")]
     pub minutes: Option<f64>,
 }

@@ -21,38 +21,37 @@ pub(super) const EXCERPT_BYTES: u64 = 12_000_000;
 #[command(after_help = "\
 Examples:
   ember-train plan my-writing/ --minutes 60
-  ember-train plan my-writing/ --measure                        beside what some steps take here
-  ember-train plan --show-fit --svg fit.svg                     what the prediction rests on")]
+  ember-train plan my-writing/ --measure                        and compare with steps measured here
+  ember-train plan --show-fit --svg fit.svg                     what the prediction is based on")]
 pub struct PlanArgs {
     /// Files, folders or archives of text, Word, PDF, mail and more (docs/texts.md), or a folder that `prepare`
     /// made; none: the built-in stories
     pub text: Vec<String>,
-    /// How long the run may take
+    /// How long the run may take, in minutes
     #[arg(long, value_name = "M", default_value_t = DEFAULT_MINUTES, value_parser = parse_minutes)]
     pub minutes: f64,
-    /// A configuration file, or the name of a shipped one: what it sets stays
+    /// A configuration file, or the name of a shipped one, whose keys are kept
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Set one key of the configuration; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// The recipe to write, which is replaced [default: plan.toml, which is not]
+    /// The recipe to write, which is overwritten [default: plan.toml, which is not]
     #[arg(long, value_name = "FILE", value_parser = output_file::recipe())]
     pub out: Option<PathBuf>,
-    /// What training may take, as 800MB or 16GB [default: what is available]
+    /// Memory that training may take, such as 8GB or 500MB [default: what is available]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory_limit: Option<u64>,
-    /// Train a few steps of the plan, and show what was predicted beside what is measured
+    /// Train a few steps of the plan, and compare the prediction with what is measured
     #[arg(long)]
     pub measure: bool,
-    /// Show how the loss is predicted: the formula, the runs it was fitted on, and how far off it
-    /// is; and end
+    /// Show how the loss is predicted (the formula, the runs it was fitted on, its error), and exit
     #[arg(long)]
     pub show_fit: bool,
-    /// With --show-fit: draw it, too
+    /// With --show-fit: also draw it
     #[arg(long, value_name = "FILE", requires = "show_fit", value_parser = output_file::picture())]
     pub svg: Option<PathBuf>,
-    /// Print what the prediction knows of the text as JSON, and end
+    /// Print what the prediction knows of the text as JSON, and exit
     #[arg(long, hide = true)]
     pub facts: bool,
 }

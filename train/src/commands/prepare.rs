@@ -25,7 +25,7 @@ pub struct PrepareArgs {
     /// Folder to write
     #[arg(long, value_name = "DIR", required_unless_present = "diff")]
     pub out: Option<PathBuf>,
-    /// Show what cleaning changes of the documents, and write nothing
+    /// Show what cleaning changes in the documents, and write nothing
     #[arg(long, conflicts_with = "out")]
     pub diff: bool,
     /// auto, chars, bytes, bpe:SIZE, or a tokenizer.json
@@ -36,16 +36,18 @@ pub struct PrepareArgs {
     /// Share of the text kept for validation
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     pub val_fraction: f64,
-    /// Which documents validate: any, by chance, or what was written last, for mails and chats
+    /// Documents held out for validation: any (at random), or the last of each file, for mails and
+    /// chats
     #[arg(long, value_enum, default_value_t = HoldOutArg::Any)]
     pub hold_out: HoldOutArg,
-    /// Put tags in the place of e-mail addresses, telephone numbers, keys, card numbers and IBANs
+    /// Replace e-mail addresses, telephone numbers, keys, card numbers and IBANs by tags
     #[arg(long)]
     pub mask: bool,
-    /// Keep what is done so often, in seconds, for the same command to go on after an interruption
+    /// Seconds between saves of the progress, from which the same command continues after an
+    /// interruption
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     pub keep_every: f64,
-    /// Number of built-in stories, where no text is given
+    /// Number of built-in stories, if no text is given
     #[arg(long, default_value_t = 100_000, value_name = "N", conflicts_with = "text")]
     pub stories: u64,
 }

@@ -10,11 +10,11 @@ pub struct ReadingArgs {
     /// Field of JSON Lines and CSV, or column of Parquet, that holds the text
     #[arg(long, default_value = "text", value_name = "NAME")]
     pub field: String,
-    /// Encoding of text that has no byte order mark [default: UTF-8, or what it looks like]
+    /// Encoding of text that has no byte order mark [default: UTF-8, else guessed]
     #[arg(long, value_name = "NAME")]
     pub encoding: Option<String>,
-    /// What to clean: auto (headers of pages, quotes and signatures of mail), all (characters, too:
-    /// Unicode NFC, line ends, odd blanks), off
+    /// What to clean: auto (page headers, mail quotes and signatures), all (also characters:
+    /// Unicode NFC, line ends, odd spaces), off
     #[arg(long, default_value = "auto", value_name = "WHAT")]
     pub clean: String,
 }

@@ -14,12 +14,12 @@ Examples:
 pub struct ResumeArgs {
     /// The run's folder
     pub run: PathBuf,
-    /// Change how long the run goes on (max_steps, lr_decay_steps), how it is looked at, or what it
-    /// is computed in (precision), from here on; may be repeated
+    /// Change a key from here on: the length (max_steps, lr_decay_steps), a key of logging and
+    /// saving, or precision; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Write TensorBoard event files into the run's folder, of what was logged before too if there
-    /// are none yet
+    /// Write TensorBoard event files into the run's folder; if there are none yet, with the earlier
+    /// steps
     #[arg(long)]
     pub tensorboard: bool,
 }

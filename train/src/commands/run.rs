@@ -32,24 +32,25 @@ const COMPILING_SHARE: f64 = 0.25;
 const MIN_TRAINING_SHARE: f64 = 0.2;
 
 /// The text above the table of keys.
-const HELP_CONFIG: &str = "Keys of a configuration file (TOML, one `key = value` a line) and of --set key=value.\n\
-    auto: chosen from the text and the device; what it came to is in the run's config.toml.\n";
+const HELP_CONFIG: &str = "Keys of a configuration file (TOML, one `key = value` per line) and of --set key=value.\n\
+    auto: chosen from the text and the device; the chosen value is in the run's config.toml.\n";
 
 /// Arguments of `run`.
 #[derive(Args, Debug, Default)]
 #[command(after_help = "\
 Examples:
-  ember-train run my-writing/                          what learns most of it in ten minutes, here
+  ember-train run my-writing/                          the best model that ten minutes allow here
   ember-train run my-writing/ --minutes 60             in an hour
-  ember-train run letters/ --init runs/my-writing      goes on from what that run has learnt
+  ember-train run letters/ --init runs/my-writing      starts from that run's model
   ember-train run --config shakespeare-char-cpu shakespeare.txt --set max_steps=500
   ember-train run my-writing/ --memory-limit 4GB --out runs/small --device cpu")]
 pub struct RunArgs {
     /// Files, folders or archives of text, Word, PDF, mail and more (docs/texts.md), a folder that `prepare`
     /// made, or - for standard input
     pub text: Vec<String>,
-    /// A configuration file, or a shipped recipe: stories-cpu, shakespeare-char, shakespeare-char-cpu,
-    /// shakespeare-char-llama-cpu, gpt2-124m; without it the text and the device decide
+    /// A configuration file, or a shipped recipe: stories-cpu, shakespeare-char,
+    /// shakespeare-char-cpu, shakespeare-char-llama-cpu, gpt2-124m; without it the settings are
+    /// chosen for the text and the device
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Folder of the run [default: runs/NAME]
@@ -68,11 +69,11 @@ pub struct RunArgs {
     /// Memory that training may take, such as 8GB or 500MB [default: what is available]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory_limit: Option<u64>,
-    /// Be done in so many minutes: all that is left open is planned for that, and the length is
-    /// corrected on the way [default: 10, where no length is set]
+    /// Finish in this many minutes: what is not set is planned for that, and the length is
+    /// corrected on the way [default: 10, if no length is set]
     #[arg(long, value_name = "M", value_parser = parse_minutes)]
     pub minutes: Option<f64>,
-    /// Print every configuration key with its unit, range and default, and end
+    /// Print every configuration key with its unit, range and default, and exit
     #[arg(long)]
     pub help_config: bool,
 }

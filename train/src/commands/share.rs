@@ -33,12 +33,12 @@ pub struct ShareArgs {
     /// The page to write
     #[arg(long, value_name = "FILE", value_parser = output_file::page())]
     pub html: PathBuf,
-    /// What the page keeps the matrices in: int8, or bf16 at twice the size
+    /// Number type of the matrices in the page: int8, or bf16 at twice the size
     #[arg(long, value_name = "TYPE", value_parser = weight_type, default_value = "int8")]
     pub weights: WeightType,
     #[command(flatten)]
     said: Said,
-    /// Leave out how much of what the model writes stands word for word in its text
+    /// Leave out how much the model copies word for word from its training text
     #[arg(long)]
     pub skip_copied: bool,
 }

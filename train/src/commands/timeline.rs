@@ -17,13 +17,13 @@ Examples:
 pub struct TimelineArgs {
     /// The run's folder; it may still be running
     pub run: PathBuf,
-    /// Only this one of sample_prompts, counted from 0 [default: all]
+    /// Only this prompt of sample_prompts, counted from 0 [default: all]
     #[arg(long, value_name = "N")]
     pub prompt: Option<usize>,
-    /// Only the last so many texts of each prompt
+    /// Only the last K texts of each prompt
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub last: Option<u32>,
-    /// Write a page to scroll and play through
+    /// Write a page to browse and play
     #[arg(long, value_name = "FILE", value_parser = output_file::page())]
     pub html: Option<PathBuf>,
 }
