@@ -129,7 +129,7 @@ test("a stop says what this press has written, and whether the model reads all o
   await idle(page);
   const said = await page.locator("#status").textContent();
   const count = (await ids(page)).length - before;
-  assert.ok(said.startsWith(`${count.toLocaleString("en")} tokens. Stopped. It can look back on ${context} tokens`), said);
+  assert.ok(said.startsWith(`${count.toLocaleString("en")} tokens. Stopped. The context of ${context} tokens`), said);
 }));
 
 test("going on is what would have been written at once; another is the next seed's", { skip }, () => onPage({}, async (page) => {

@@ -113,8 +113,8 @@ function layerless(norm) {
 
 test("a model that computes no numbers is said to, in place of a text", async () => {
   assert.deepEqual((await written(layerless([1, 1]), "a", GREEDY, 3)).ids, [1, 1, 1]);
-  for (const wrong of [NaN, Infinity]) await assert.rejects(written(layerless([1, wrong]), "a", GREEDY, 3), /is no number any more/);
-  await assert.rejects(engine.lookAhead(layerless([NaN, 1]), { prompt: "a", written: [], settings: GREEDY }, async () => false), /is no number any more/);
+  for (const wrong of [NaN, Infinity]) await assert.rejects(written(layerless([1, wrong]), "a", GREEDY, 3), /is not a number/);
+  await assert.rejects(engine.lookAhead(layerless([NaN, 1]), { prompt: "a", written: [], settings: GREEDY }, async () => false), /is not a number/);
 });
 
 test("each token is told with whether the text has outgrown the context", async () => {

@@ -73,7 +73,7 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
         private = Some(samples.private);
     }
     if let Some(files) = facts.files() {
-        notes.say(format!("the page names what it learned from: {files}"));
+        notes.say(format!("the page names its training text: {files}"));
     }
     if let Some(began) = &facts.began {
         notes.say(format!("the page names the model that it began from: {began}"));
@@ -84,7 +84,7 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     let html = model.page(args.weights, &facts)?;
     write_file(&args.html, &html)?;
     if facts.parameters > MANY_PARAMETERS {
-        notes.say(format!("with {} parameters a browser takes long for each token", grouped(facts.parameters as u64)));
+        notes.say(format!("with {} parameters, each token takes long in a browser", grouped(facts.parameters as u64)));
     }
     let (path, size) = (args.html.display().to_string(), html.len());
     answer_beside(
@@ -160,7 +160,7 @@ fn writing_config(
     let drawing = FolderSettings::read(checkpoint)?;
     let left_out = left_out(&drawing.knobs);
     if !left_out.is_empty() {
-        notes.say(format!("generation_config.json also sets {}: the page does without", left_out.join(", ")));
+        notes.say(format!("generation_config.json also sets {}, which the page does not support", left_out.join(", ")));
     }
     Ok(GenerationConfig {
         end_tokens: EndTokens::read(checkpoint, Some(tokenizer), vocab_size)?.ids,
@@ -171,7 +171,7 @@ fn writing_config(
 /// The training text; None if there is none: a Hugging Face folder has no run around it, and a
 /// run's text may be gone. Then the page shows fewer facts.
 fn text_of(checkpoint: &Path, notes: &Notes) -> Option<Dataset> {
-    let unread = |error: Error| notes.say(format!("of its text nothing is said: {:#}", wording::said(error.into())));
+    let unread = |error: Error| notes.say(format!("the page says nothing of the training text: {:#}", wording::said(error.into())));
     let is_by_itself = |error: &Error| matches!(error, Error::Text(TextError::NoRun(_)));
     let data = data_of(Some(checkpoint))
         .map_err(|error| {
@@ -191,7 +191,7 @@ fn measure_copied(model: &Shared, weights: WeightType, dataset: Dataset, notes: 
         notes.say(line);
         return Ok(None);
     }
-    notes.say("writing some texts, to see what of them stands in the training text");
+    notes.say("generating some texts, to measure how much is copied from the training text");
     let measured = copied::measure(&model.checkpoint, weights, &model.tokenizer, &model.config, dataset)?;
     if let Some(Samples { copied, private }) = &measured {
         notes.say(copied);
@@ -232,8 +232,8 @@ fn tokenizer_of(tokenizer: &Tokenizer, opening: Option<u32>, checkpoint: &Path) 
     let json: Value = serde_json::from_str(&tokenizer.to_json()?)?;
     if let Some(what) = unknown_part(&json) {
         bail!(
-            "{}: the page cannot read a tokenizer with {what}; it reads characters, bytes and byte-level BPE as GPT-2 has it: share \
-             a model that was trained with one of these",
+            "{}: the page cannot read a tokenizer with {what}; it reads characters, bytes and GPT-2's byte-level BPE: share a model \
+             with one of these",
             checkpoint.join("tokenizer.json").display()
         );
     }
@@ -253,7 +253,7 @@ fn unknown_part(json: &Value) -> Option<String> {
         return Some("a normalizer".to_owned());
     }
     if let Some(token) = json["added_tokens"].as_array().into_iter().flatten().find(odd_name) {
-        return Some(format!("the added token {}, which takes blanks or whole words", token["content"]));
+        return Some(format!("the added token {}, which strips spaces or matches whole words", token["content"]));
     }
     let marks = ["continuing_subword_prefix", "end_of_word_suffix"].iter().all(|key| is_empty(&model[key]));
     let draws = model["dropout"].as_f64().unwrap_or(0.0) > 0.0;
@@ -280,8 +280,8 @@ fn unknown_fallback(model: &Value) -> Option<String> {
         _ => (unknown.as_str().is_some_and(|token| vocabulary.contains_key(token)), false),
     };
     match (stands_in, falls_back) {
-        (true, _) => Some(format!("the token {unknown} for what has none of its own")),
-        (false, true) => Some("tokens such as <0x0A> for bytes that have none of their own".to_owned()),
+        (true, _) => Some(format!("the unknown token {unknown}")),
+        (false, true) => Some("byte fallback tokens such as <0x0A>".to_owned()),
         (false, false) => None,
     }
 }

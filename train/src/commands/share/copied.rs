@@ -69,7 +69,7 @@ pub fn by_kind(private: &[(Kind, String)]) -> Vec<OfKind<'_>> {
 /// [`by_kind`] as a line of text.
 pub fn private_line(private: &[(Kind, String)]) -> String {
     if private.is_empty() {
-        return "in these texts stand no addresses, telephone numbers, keys or numbers of accounts".to_owned();
+        return "these texts contain no addresses, telephone numbers, keys or account numbers".to_owned();
     }
     let of_kind = |OfKind { kind, count, texts }: &OfKind| {
         let named: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
@@ -78,7 +78,7 @@ pub fn private_line(private: &[(Kind, String)]) -> String {
     };
     let kinds: Vec<String> = by_kind(private).iter().map(of_kind).collect();
     format!(
-        "in these texts stand {}; look whether you want to give them away, or train on a text without them (--mask)",
+        "these texts contain {}; check whether you want to share them, or train on a text without them (--mask)",
         kinds.join(", ")
     )
 }
@@ -107,13 +107,13 @@ impl fmt::Display for Copied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { share, min_chars, characters, unseen_share, unseen_characters } = *self;
         let unseen = match unseen_characters {
-            fewer if fewer < characters => format!("the {} characters", grouped(fewer as u64)),
-            _ => "as much text".to_owned(),
+            fewer if fewer < characters => format!("{} characters of validation text", grouped(fewer as u64)),
+            _ => "as much validation text".to_owned(),
         };
         write!(
             f,
-            "{:.1}% of {} characters that it wrote stand word for word in the training text, in stretches of {min_chars} and \
-             more; of {unseen} that it has never seen {:.1}% do",
+            "{:.1}% of {} characters that it wrote are copied word for word from the training text, in spans of {min_chars} or \
+             more; of {unseen}, {:.1}%",
             100.0 * share,
             grouped(characters as u64),
             100.0 * unseen_share
@@ -256,7 +256,7 @@ mod tests {
             Copied { share: 0.5, min_chars: MIN_CHARS, characters: 4800, unseen_share: 0.0, unseen_characters }
                 .to_string()
         };
-        assert!(of(4800).ends_with("; of as much text that it has never seen 0.0% do"));
-        assert!(of(1500).ends_with("; of the 1,500 characters that it has never seen 0.0% do"));
+        assert!(of(4800).ends_with("; of as much validation text, 0.0%"));
+        assert!(of(1500).ends_with("; of 1,500 characters of validation text, 0.0%"));
     }
 }

@@ -10,27 +10,27 @@ function factsOf({ facts, config, weights, settings }) {
     ["Made by", by],
     ["Made on", made && [dateOf(made), program].filter(Boolean).join(", with ")],
     ["Began from", began],
-    ["Learned from", texts && texts.map(({ name, bytes }) => (bytes ? `${name} (${size(bytes)})` : name)).join(", ")],
-    ["Its text", learned && `${roughly(learned.characters ?? learned.bytes)} ${learned.characters ? "characters" : "bytes"}, which are ${roughly(learned.tokens)} tokens to it`],
-    ["Learned for", trained && `${duration(trained.seconds)}, in ${plural(trained.steps, "step")}, reading ${roughly(trained.tokens)} tokens`],
-    ["How well", trained?.loss && `in a text that it never saw it is as unsure of the next token as among ${Number(Math.exp(trained.loss).toPrecision(2))} equally likely ones`],
+    ["Trained on", texts && texts.map(({ name, bytes }) => (bytes ? `${name} (${size(bytes)})` : name)).join(", ")],
+    ["Training text", learned && `${roughly(learned.characters ?? learned.bytes)} ${learned.characters ? "characters" : "bytes"}, or ${roughly(learned.tokens)} tokens`],
+    ["Trained for", trained && `${duration(trained.seconds)}, in ${plural(trained.steps, "step")}, reading ${roughly(trained.tokens)} tokens`],
+    ["How well", trained?.loss && `on text that it never saw, it is as unsure of the next token as if it chose among ${Number(Math.exp(trained.loss).toPrecision(2))} equally likely ones`],
     ["What it copies", copied && copiedWords(copied)],
-    ["What it is", `${family}'s parts: ${plural(config.n_layer, "block")} of ${plural(config.n_head, "head")}, ${number(config.n_embd)} wide; it knows ${plural(config.vocab_size, "token")} and looks back on ${number(config.context_length)}`],
-    ["Its numbers", `${number(parameters)}, kept in ${weights === "int8" ? "8" : "16"} bits each`],
+    ["What it is", `${family}'s architecture: ${plural(config.n_layer, "block")} of ${plural(config.n_head, "head")}, width ${number(config.n_embd)}; a vocabulary of ${plural(config.vocab_size, "token")}, a context of ${number(config.context_length)}`],
+    ["Parameters", `${number(parameters)}, stored in ${weights === "int8" ? "8" : "16"} bits each`],
     ["Its settings", settingsWords(settings)],
   ].filter(([, words]) => words);
 }
 
 /** The knobs as its maker left them. */
 function settingsWords({ temperature, top_p: topP, top_k: topK }) {
-  if (temperature === 0) return "the likeliest token each time";
+  if (temperature === 0) return "always the most probable token";
   return [`temperature ${temperature}`, topK > 0 && `top-k ${topK}`, topP < 1 && `top-p ${topP}`].filter(Boolean).join(", ");
 }
 
 /** How much of its output is copied from its training text; for comparison, the same for unseen text, which shares phrases too. */
 function copiedWords({ share, min_chars: least, characters, unseen_share: unseen }) {
-  const beside = unseen === null || unseen === undefined ? "" : `; of text that people wrote and it never saw, ${percent(unseen)}`;
-  return `${percent(share)} of ${number(characters)} characters that it wrote stands word for word in its text, in stretches of ${least} characters or more${beside}`;
+  const beside = unseen === null || unseen === undefined ? "" : `; of validation text that it never saw, ${percent(unseen)}`;
+  return `${percent(share)} of ${number(characters)} characters that it wrote are copied word for word from its training text, in spans of ${least} characters or more${beside}`;
 }
 
 /** A day in words, whatever the reader's time zone: 22 November 2026. */
@@ -41,7 +41,7 @@ function dateOf(day) {
 function showFacts(head) {
   const { title, parameters, by, learned } = head.facts;
   byId("title").textContent = title;
-  const from = learned ? ` from ${size(learned.bytes)} of text` : "";
-  byId("lead").textContent = `${roughly(parameters)} numbers that learned to write${from}${by ? `, trained by ${by}` : ""}. They are in this page, and so is all that it takes to write with them: nothing that you type leaves it.`;
+  const on = learned ? ` on ${size(learned.bytes)} of text` : "";
+  byId("lead").textContent = `${roughly(parameters)} parameters, trained${on}${by ? ` by ${by}` : ""}. The model and the program that runs it are in this page: nothing that you type leaves it.`;
   byId("facts").append(...factsOf(head).flatMap(([name, words]) => [element("dt", { text: name }), element("dd", { text: words })]));
 }

@@ -18,10 +18,10 @@ pub struct Said {
     /// The page's title [default: the run's name]
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
-    /// Who made the model, as the page is to say it
+    /// The author's name, as the page shows it
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
-    /// What stands in the page to begin with [default: the first of the run's sample_prompts]
+    /// The prompt that the page begins with [default: the first of the run's sample_prompts]
     #[arg(long, value_name = "TEXT")]
     pub beginning: Option<String>,
 }

@@ -4,12 +4,12 @@ const settings = { temperature: 1, topK: 0, topP: 1, seed: 0, tokens: 200, byHal
 
 /** Each knob's range, and its effect in one line. */
 const KNOBS = [
-  { name: "temperature", label: "Temperature", type: "range", min: 0, max: 2, step: 0.05, does: "Low: the likeliest. High: anything goes. 0: always the likeliest." },
-  { name: "topP", label: "Top-p", type: "range", min: 0.05, max: 1, step: 0.05, does: "Only the likeliest that make up this much of the whole. 1: all." },
-  { name: "topK", label: "Top-k", type: "number", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, does: "Only so many of the likeliest. 0: all." },
+  { name: "temperature", label: "Temperature", type: "range", min: 0, max: 2, step: 0.05, does: "Low: probable tokens. High: more random. 0: always the most probable." },
+  { name: "topP", label: "Top-p", type: "range", min: 0.05, max: 1, step: 0.05, does: "Only the most probable tokens with this total probability. 1: all." },
+  { name: "topK", label: "Top-k", type: "number", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, does: "Only this many of the most probable tokens. 0: all." },
   { name: "seed", label: "Seed", type: "number", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, does: "The same seed writes the same text." },
-  { name: "tokens", label: "Length", type: "number", min: 1, max: 100000, step: 1, does: "Tokens that a press on Write adds at most." },
-  { name: "byHalves", label: "Forget by halves", type: "checkbox", does: "When the text outgrows what the model can look back on, half of that goes at once: faster, and another text." },
+  { name: "tokens", label: "Length", type: "number", min: 1, max: 100000, step: 1, does: "The most tokens that Write adds." },
+  { name: "byHalves", label: "Forget by halves", type: "checkbox", does: "When the text outgrows the context, half of it is dropped at once: faster, but another text." },
 ];
 
 /** The value in a knob's field; undefined if invalid. */

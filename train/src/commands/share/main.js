@@ -62,7 +62,7 @@ function finish({ reason, slides }, seconds) {
   look();
 }
 
-const slowWords = () => ` It can look back on ${number(head.config.context_length)} tokens, and now reads all of them again for each: “Forget by halves” is faster.`;
+const slowWords = () => ` The context of ${number(head.config.context_length)} tokens is full, so each new token recomputes all of it: “Forget by halves” is faster.`;
 
 /** Requests the most probable next tokens, unless a text is being generated. */
 function look() {
@@ -181,7 +181,7 @@ function startPage() {
   try {
     openModel();
   } catch (error) {
-    say(`This browser does not let the page compute: ${error.message}. Another one will.`);
+    say(`This browser does not let the page compute: ${error.message}. Try another browser.`);
   }
 }
 

@@ -56,10 +56,10 @@ function showTop() {
 }
 
 function aboutPlace(token, top) {
-  if (token) return `It wrote ${token.end ? "the end of the text" : visible(token.text) || "part of a character"}, to which it gave ${percent(token.p)}. Press another to go on from here with that.`;
+  if (token) return `It wrote ${token.end ? "the end of the text" : visible(token.text) || "part of a character"}, with probability ${percent(token.p)}. Press another to continue from here with that.`;
   if (paper.ended === "end") return "The text has ended. Press a token in it to see what else could have come.";
   if (!top) return "";
-  return "A bar is what is left after the knobs, the thin line what the model itself gave. Press one to go on with it, or a token of the text to look there.";
+  return "A bar is the probability after the knobs, the thin line the model's own. Press one to continue with it, or a token of the text to look there.";
 }
 
 function topRow({ id, text, before, after }, full, token) {

@@ -44,7 +44,7 @@ function promptIds(tokenizer, text) {
   const isBegun = before.length === 1 && before[0] === special.get(END_OF_TEXT) && text.startsWith(END_OF_TEXT); // no second one
   const ids = [...(isBegun ? [] : before), ...textIds(tokenizer, text)];
   if (ids.length > 0) return ids;
-  if (opening === null) throw new Error("This model has to be given at least one character.");
+  if (opening === null) throw new Error("Type at least one character: this model cannot begin by itself.");
   return [opening];
 }
 
@@ -64,7 +64,7 @@ function partsOf(text, special) {
 function characters(text, vocabulary) {
   return Array.from(text, (character) => {
     const id = vocabulary.get(character);
-    if (id === undefined) throw new Error(`This model does not know the character ${JSON.stringify(character)}: its text had ${vocabulary.size} different ones, and this is none of them.`);
+    if (id === undefined) throw new Error(`This model does not know the character ${JSON.stringify(character)}: it is not among the ${vocabulary.size} of its training text.`);
     return id;
   });
 }

@@ -18,7 +18,7 @@ async function logitsAfter(model, ids, settings, pause) {
     stream = readToken(model, window[model.read.length]);
   }
   const logits = logitsOf(model, stream);
-  if (!logits.every(Number.isFinite)) throw new Error("What this model computes is no number any more: its weights are damaged, or its training diverged.");
+  if (!logits.every(Number.isFinite)) throw new Error("The model's output is not a number: its weights are damaged, or its training diverged.");
   return logits;
 }
 
