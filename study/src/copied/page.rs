@@ -12,7 +12,7 @@ const STYLE: &str = include_str!("page/style.css");
 pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, validation: Option<&Together>) -> String {
     let of_validation = validation.map_or_else(String::new, |validation| {
         let share = 100.0 * validation.copied_share;
-        format!("<p>Of as much validation text, which was written without the training text, it is {share:.1}%.</p>\n")
+        format!("<p>For as much validation text, which the model never saw, it is {share:.1}%.</p>\n")
     });
     let sections = texts.iter().zip(checked).enumerate();
     whole_page(

@@ -89,7 +89,7 @@ fn losses(stretches: &[Stretch]) -> String {
     ];
     let most = stretches.iter().flat_map(|of| curves.map(|(_, _, loss)| loss(of))).fold(0.0, f64::max);
     let frame = Frame { low: 0.0, high: most * 1.05 + 1e-9, columns: stretches.len() };
-    let mut svg = frame.open("Loss by position behind the prefix, of real, drawn and greedy words", stretches);
+    let mut svg = frame.open("Loss by position after the prefix, of real, sampled and greedy words", stretches);
     for (class, _, curve) in curves {
         let points = line_points(stretches.iter().enumerate().map(|(i, of)| (frame.x(i), frame.y(curve(of)))));
         svg += &format!("<polyline class=\"{class}\" points=\"{points}\"/>\n");
@@ -117,7 +117,7 @@ fn drift(stretches: &[Stretch]) -> String {
     let most = stretches.iter().map(reach).fold(0.0, f64::max) * 1.1 + 1e-9;
     let frame = Frame { low: -most, high: most, columns: stretches.len() };
     let (zero, right) = (frame.y(0.0), WIDTH - RIGHT);
-    let mut svg = frame.open("Drift by position behind the prefix", stretches);
+    let mut svg = frame.open("Drift by position after the prefix", stretches);
     svg += &format!("<line class=\"axis\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{zero}\" y2=\"{zero}\"/>\n");
     for (place, of) in stretches.iter().enumerate() {
         let (x, y) = (frame.x(place), frame.y(of.drift.mean));

@@ -111,7 +111,7 @@ fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Docu
         }
         return Ok((Documents::from_files(&args.corpus, &options)?, None));
     }
-    let line = "--field is of the texts that --corpus names; give both or neither";
+    let line = "--field needs --corpus, whose texts it applies to; give both or neither";
     ensure!(args.field.is_none(), UsageError::new(line));
     let folder = data_of(args.run.as_deref())
         .map_err(|error| anyhow!("{:#}; or name the text to search with --corpus", wording::said(error.into())))?;
@@ -199,9 +199,9 @@ fn json_texts(name: &str, lines: &str) -> Result<Vec<String>> {
         match object.remove("text") {
             Some(Value::String(text)) => Ok(text),
             Some(Value::Null) => bail!(
-                "{name}:{number}: its \"text\" is null, as a checkpoint without a tokenizer leaves it; give text, not ids"
+                "{name}:{number}: its \"text\" is null, as from a checkpoint without a tokenizer; give text, not ids"
             ),
-            _ => bail!("{name}:{number}: no \"text\" that is a string; write {{\"text\": \"...\"}}"),
+            _ => bail!("{name}:{number}: \"text\" is missing or not a string; write {{\"text\": \"...\"}}"),
         }
     };
     (1..).zip(lines.lines()).filter(|(_, line)| !line.trim().is_empty()).map(text_of).collect()
@@ -219,7 +219,7 @@ fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, onl
     let mut spans: Vec<_> =
         checked.iter().enumerate().flat_map(|(i, text)| text.spans.iter().map(move |span| (i, span))).collect();
     spans.sort_by_key(|(_, span)| std::cmp::Reverse(span.characters));
-    let heading = "copied, the longest first (text:characters before it, length in characters, where it stands)";
+    let heading = "copied spans, the longest first (text:offset in characters, length in characters, place)";
     if !spans.is_empty() {
         lines.push(heading.to_owned());
     }
@@ -231,7 +231,7 @@ fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, onl
         lines.push(format!("{at:>9} {:>6}  {}, {place}: {stretch:?}{more}", span.characters, times(span.times)));
     }
     if spans.len() > MAX_SHOWN {
-        lines.push(format!("... and {} more (--format json and --html have all)", spans.len() - MAX_SHOWN));
+        lines.push(format!("... and {} more (--format json and --html show all)", spans.len() - MAX_SHOWN));
     }
     if !spans.is_empty() {
         lines.push(String::new());
@@ -240,15 +240,15 @@ fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, onl
         let (share, count) = (100.0 * of.copied_share, grouped(of.characters as u64));
         format!("{name:<21}{count:>12} {share:>7.2}% {:>7} {:>9}", of.spans, of.longest)
     };
-    lines.push(format!("a stretch counts as copied from {what} on"));
+    lines.push(format!("a span counts as copied if it has {what}"));
     lines.push(format!("{:<21}{:>12} {:>8} {:>7} {:>9}", "", "characters", "copied", "spans", "longest"));
     let name = if all.texts == 1 { "this text" } else { "these texts" };
     lines.push(row(name, all));
     if let Some(validation) = validation {
         lines.push(row("the validation text", validation));
-        lines.push(format!("spans that stand in the validation text alone, which nobody trained on: {only}"));
+        lines.push(format!("spans found only in the validation text, which was not trained on: {only}"));
     }
-    lines.push("\nruns of n words that the training text has nowhere".to_owned());
+    lines.push("\nruns of n words that do not occur in the training text".to_owned());
     lines.extend(novelty(name, &all.novel, validation.map(|of| &of.novel[..])));
     lines.join("\n") + "\n"
 }
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(texts("a.txt", json).unwrap(), ["one", "two"]);
         let error = |name, content: &[u8]| texts(name, content).unwrap_err().to_string();
         assert!(error("a.jsonl", b"{\"text\": null}").contains("a.jsonl:1: its \"text\" is null"));
-        assert!(error("a.jsonl", b"{\"text\": \"x\"}\n{}").contains("a.jsonl:2: no \"text\""));
+        assert!(error("a.jsonl", b"{\"text\": \"x\"}\n{}").contains("a.jsonl:2: \"text\" is missing"));
         assert!(error("a.jsonl", b"x").contains("a.jsonl:1: not a line with a JSON object"));
         assert!(error("a.txt", b" \n").contains("holds no text"));
         assert!(error("a.txt", b"\xff").contains("is not UTF-8 text: byte 0"));

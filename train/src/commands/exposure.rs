@@ -46,7 +46,8 @@ const REPEATED_BYTES: f64 = 12.0;
 /// be written.
 pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let (notes, loop_tokens) = (Notes::new(common.quiet), args.loop_tokens as usize);
-    let line = format!("--loop-tokens {loop_tokens}: a loop is {MIN_TOKENS} tokens at least; give so many, or 0");
+    let line =
+        format!("--loop-tokens {loop_tokens}: a loop has at least {MIN_TOKENS} tokens; give as many or more, or 0");
     ensure!(loop_tokens == 0 || loop_tokens >= MIN_TOKENS, UsageError::new(line));
     let data = data_of(args.run.as_deref())?;
     let subject = run_folder::find_and_open(args.run.as_deref(), |found| {
@@ -54,7 +55,7 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     })?;
     let Subject { checkpoint, gpt, windows, settings } = subject;
     notes.say(format!(
-        "writing {} after {} each of validation text, drawn and greedy, and reading them again",
+        "generating {} after {} of validation text each, sampled and greedy, and scoring them",
         counted(grouped((windows.len() * (settings.samples + 1)) as u64), "text"),
         counted(grouped(settings.prefix as u64), "token")
     ));
@@ -63,7 +64,7 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     drop(wait);
     if let Some(path) = &args.html {
         write_file(path, &exposure::page(&format!("Exposure of {}", checkpoint.display()), &exposure))?;
-        notes.say(format!("the figures are drawn in {}", path.display()));
+        notes.say(format!("the page is in {}", path.display()));
     }
     answer_beside(args.html.as_deref(), common, || table(&exposure), || json_line(&exposure))
 }
@@ -106,11 +107,11 @@ fn windows(dataset: &Dataset, context_length: usize, count: usize, settings: &Se
     let Dataset { manifest, val, .. } = dataset;
     ensure!(
         val.len() > context_length,
-        "the validation text has {} tokens, too few for a window of {context_length} and the next; give a run with more",
+        "the validation text has {} tokens, too few for a window of {context_length} and the next token; give a run with more",
         val.len()
     );
     let drawn = TrainWindows::new(val, context_length, settings.seed, manifest.window_rule, manifest.end_of_text)
-        .context("the validation text has no window to begin from")?;
+        .context("the validation text has no window to start from")?;
     let count = drawn.windows_per_pass().min(count as u64);
     ensure!(
         count >= 2,
@@ -131,7 +132,7 @@ fn table(exposure: &Exposure) -> String {
     let Exposure { windows, settings: Settings { prefix, samples, loop_tokens, repeated_tokens, .. }, .. } = exposure;
     let mut lines = vec![
         format!(
-            "{} of validation text; behind {}: the real words, the model's own drawn at temperature 1 ({}), and its \
+            "{} of validation text; after {}: the real words, the model's own sampled at temperature 1 ({}), and its \
              most probable ones (greedy)",
             counted(grouped(*windows as u64), "window"),
             counted(grouped(*prefix as u64), "real token"),
@@ -140,7 +141,7 @@ fn table(exposure: &Exposure) -> String {
         String::new(),
         format!(
             "{:>11} | {:^29} | {:^15} | {:^16} | {:^17}",
-            "", "loss, nats a token", "expected loss", "drift", "repeated"
+            "", "loss, nats per token", "expected loss", "drift", "repeated"
         ),
         format!(
             "{:>11} | {:>9} {:>9} {:>9} | {:>7} {:>7} | {:^16} | {:>5} {:>5} {:>5}",
@@ -154,13 +155,13 @@ fn table(exposure: &Exposure) -> String {
     lines.push(row("all", &exposure.whole, max_loss));
     lines.push(format!(
         "\n\
-         loss: -ln p of the token that stands there; drawn ones cost what the model expects, real ones more\n\
-         expected loss: the entropy of the model's distribution there; on real words, less than their loss if it is too sure\n\
-         drift: with its standard error; 0 where its own words lead it nowhere that real text does not go\n\
-         repeated: places that end a run of {repeated_tokens} tokens which stood in the window before\n\
+         loss: -ln p of the token; sampled tokens cost what the model expects, real ones more\n\
+         expected loss: entropy of the model's distribution; on real words, below their loss if it is overconfident\n\
+         drift: expected loss on own words minus that on real ones, with its standard error; 0 without exposure bias\n\
+         repeated: positions that end a run of {repeated_tokens} tokens found earlier in the window\n\
          \n\
          {}\n\
-         probability: the model gives a real token {:.3} on average, its own drawn token {:.3}, its greedy token {:.3}",
+         probability: the model gives a real token {:.3} on average, its own sampled token {:.3}, its greedy token {:.3}",
         verdict(&exposure.second_half),
         real.probability,
         sampled.probability,
@@ -168,7 +169,7 @@ fn table(exposure: &Exposure) -> String {
     ));
     if !exposure.loops.is_empty() {
         lines.push(format!(
-            "\nloops: of texts of {loop_tokens} tokens, how many end in a stretch said at least {TIMES} times in a row, over \
+            "\nloops: of texts of {loop_tokens} tokens, how many end in a passage repeated at least {TIMES} times in a row, over \
              {MIN_TOKENS} tokens or more"
         ));
         lines.extend(exposure.loops.iter().map(loops));
@@ -200,13 +201,11 @@ fn block(share: f64) -> char {
 fn verdict(half: &Stretch) -> String {
     let (mean, error) = (half.drift.mean, half.drift.standard_error);
     let found = match (half.drift.is_clear(), mean > 0.0) {
-        (false, _) => "no more than chance brings: nothing shows it going astray",
-        (true, true) => "more than chance brings: its own words leave it less sure of the next token than real ones do",
-        (true, false) => {
-            "more than chance brings: its own words are plainer than real ones, and leave it surer of the next token"
-        }
+        (false, _) => "within chance: no sign of exposure bias",
+        (true, true) => "beyond chance: its own words leave it less sure of the next token than real ones do",
+        (true, false) => "beyond chance: its own words are plainer than real ones, and it is surer of the next token",
     };
-    format!("astray? at positions {} the drift is {mean:+.3} ± {error:.3} nats, {found}", positions(half))
+    format!("at positions {} the drift is {mean:+.3} ± {error:.3} nats, {found}", positions(half))
 }
 
 fn loops(found: &Loops) -> String {
@@ -231,7 +230,7 @@ mod tests {
             let drift = Estimate { mean, standard_error };
             verdict(&Stretch { from: 9, to: 16, real: figures, sampled: figures, greedy: figures, gap: drift, drift })
         };
-        assert!(said(0.1, 0.06).contains("at positions 9-16 the drift is +0.100 ± 0.060 nats, no more than chance"));
+        assert!(said(0.1, 0.06).contains("at positions 9-16 the drift is +0.100 ± 0.060 nats, within chance"));
         assert!(said(0.1, 0.04).contains("less sure") && said(-0.1, 0.04).contains("surer of the next"));
     }
 
