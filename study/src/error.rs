@@ -23,10 +23,10 @@ pub enum Error {
     #[error("{0} does not exist; name a run's folder")]
     Missing(PathBuf),
     /// A folder without a log of losses.
-    #[error("{0} has no metrics.jsonl: it is no run, or has not begun to train; name a run's folder")]
+    #[error("{0} has no metrics.jsonl: it is not a run, or has not started training; name a run's folder")]
     NoMetrics(PathBuf),
     /// A folder without samples in JSON.
-    #[error("{0} has no samples/samples.jsonl: it is no run, or has not begun")]
+    #[error("{0} has no samples/samples.jsonl: it is not a run, or has not started")]
     NoSamples(PathBuf),
     /// The named log, and that of every other run, has no loss yet.
     #[error("{0} holds no loss yet; wait for the first logged step")]
@@ -35,7 +35,7 @@ pub enum Error {
     #[error("{0} holds no sample yet; wait for the first, which sample_interval sets (0 means none)")]
     NoSample(PathBuf),
     /// A run's configuration is broken.
-    #[error("{path} is not TOML; put back what was changed")]
+    #[error("{path} is not valid TOML; put back what was changed")]
     NotToml { path: PathBuf, source: toml::de::Error },
     /// A text is too large to be searched.
     #[error("the training text has {:.1} GB, of which at most 2.1 can be searched at once; name a part of it", *.0 as f64 / 1e9)]
@@ -57,14 +57,14 @@ pub enum Error {
     #[error("this program does not count its memory, as ember-train does")]
     NotCounted,
     /// The device does not report its memory in use.
-    #[error("the device does not say how much memory is in use; use the CPU")]
+    #[error("the device does not report its memory use; use the CPU")]
     Silent,
     /// The device failed.
     #[error("the device failed: {0}; try the CPU")]
     Device(String),
     /// One step takes longer than the time for the whole run.
     #[error(
-        "one step of this model takes about {step}, and {left} are there for the run; give it more time, or set a smaller model"
+        "one step of this model takes about {step}, and {left} are available; give it more time, or set a smaller model"
     )]
     NoStepFits { step: String, left: String },
     /// No candidate is left to plan with.

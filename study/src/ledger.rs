@@ -111,7 +111,7 @@ impl Subject {
             grouped(*vocab_size as u64),
             counted(self.batch_size, "row"),
             self.time,
-            if self.real_text { "tokens of its text" } else { "ids drawn at random" },
+            if self.real_text { "tokens of its text" } else { "random token ids" },
             self.new_tokens,
             self.device_name,
         )

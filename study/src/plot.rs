@@ -117,7 +117,7 @@ fn summary(rows: &[Row]) -> String {
         last(rows, |row| row.train_loss).map(|loss| format!("train {loss:.3}")),
         last(rows, |row| row.val_loss).map(|loss| format!("validation {loss:.3}")),
         best(rows).map(|(loss, step)| format!("best {loss:.3} at step {}", grouped(step))),
-        lowest(rows, |row| row.bits_per_byte).map(|(bits, _)| format!("{bits:.3} bits a byte")),
+        lowest(rows, |row| row.bits_per_byte).map(|(bits, _)| format!("{bits:.3} bits per byte")),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join("  ·  ")
 }
@@ -220,7 +220,7 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
         let (x, y) = chart.backend_coord(&(step, curves.high));
         let (side, x) = if step > 0.6 * curves.last_step { (HPos::Right, x - 8) } else { (HPos::Left, x + 8) };
         let down = if fallen.is_some() { 30 } else { 12 };
-        area.draw(&Text::new("from here it learns by heart", (x, y - top + down), beside(side, 12, &GREY)))?;
+        area.draw(&Text::new("overfits from here", (x, y - top + down), beside(side, 12, &GREY)))?;
     }
     if let Some(first) = fallen {
         let (x, y) = chart.backend_coord(&(first.0, curves.high));
@@ -313,9 +313,9 @@ mod tests {
         if let Some(path) = std::env::var_os("EMBER_PLOT") {
             std::fs::write(Path::new(&path).with_extension("turning.svg"), &svg).unwrap();
         }
-        assert!(svg.contains("from here it learns by heart") && svg.contains("bits a byte"));
+        assert!(svg.contains("overfits from here") && svg.contains("bits per byte"));
         assert_eq!(Curves::of(&rows).over_fits_from, Some(1500.0));
-        assert!(!draw(&run(), "well").unwrap().contains("by heart"));
+        assert!(!draw(&run(), "well").unwrap().contains("overfits"));
     }
 
     #[test]
@@ -326,7 +326,7 @@ mod tests {
             Row { train_loss, val_loss, ..row }
         };
         let rows: Vec<Row> = run().into_iter().map(rising).collect();
-        assert!(!draw(&rows, "diverging").unwrap().contains("by heart"));
+        assert!(!draw(&rows, "diverging").unwrap().contains("overfits"));
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub fn word(value: impl Serialize) -> String {
 
 /// A folder for intermediate files, removed when dropped.
 pub fn temporary_folder() -> Result<TempDir> {
-    tempfile::tempdir().context("cannot make a temporary folder; let TMPDIR name a folder that you may write into")
+    tempfile::tempdir().context("cannot create a temporary folder; set TMPDIR to a folder that you may write into")
 }
 
 /// Writes a text to a path given by the user.

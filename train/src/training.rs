@@ -67,7 +67,7 @@ fn conclude(trained: &Trained, notes: &Notes) {
     let is_finished = trained.ended == Ended::Finished;
     if !is_finished {
         let step = trained.progress.step;
-        notes.say(format!("interrupted at step {step}, which is saved; go on with `ember-train resume {path}`"));
+        notes.say(format!("interrupted at step {step}, which is saved; continue with `ember-train resume {path}`"));
     } else if let Some(Best { val_loss, .. }) = trained.progress.evaluations.best_saved {
         notes.say(format!("best validation loss {val_loss:.4}{}", marks(trained, val_loss)));
     }
@@ -84,7 +84,7 @@ fn conclude(trained: &Trained, notes: &Notes) {
     }
     if is_finished {
         notes.say(format!(
-            "write with it: `ember-generate text --from {path}`, or in the clone `cargo write --from {path}`"
+            "generate with it: `ember-generate text --from {path}`, or in the clone `cargo write --from {path}`"
         ));
     }
 }
@@ -107,12 +107,12 @@ fn marks(trained: &Trained, loss: f64) -> String {
     let Some(marks) = &trained.marks else { return String::new() };
     let (forgetful, floor) = (marks.forgetful_loss, marks.entropy_floor);
     let closed = (forgetful - loss) / (forgetful - floor);
-    let reader = format!("a reader who forgets every earlier sentence ({forgetful:.4})");
+    let predictor = format!("a predictor that forgets every earlier sentence ({forgetful:.4})");
     if closed < 0.0 {
-        return format!(" nats per token: not yet that of {reader}; the lowest there can be is {floor:.4}");
+        return format!(" nats per token: above that of {predictor}; the lowest possible is {floor:.4}");
     }
     let percent = 100.0 * closed;
-    format!(" nats per token: {percent:.1}% of the way from {reader} to the lowest there can be ({floor:.4})")
+    format!(" nats per token: {percent:.1}% of the way from {predictor} to the lowest possible ({floor:.4})")
 }
 
 /// A recipe's settings; without one, those of the built-in stories if `is_default`, else none.
@@ -150,14 +150,14 @@ pub fn select(common: &CommonArgs, notes: &Notes) -> Result<Selected, DeviceErro
 fn report_gone(gone: &Gone) {
     match gone.what {
         Event::LateStep => say(format_args!(
-            "{}: the step is not over; should mpirun end it before it is, {}",
+            "{}: the step has not finished; if mpirun ends it first, {}",
             gone.run.display(),
             resume_advice(&gone.run, gone.saved, gone.size)
         )),
         Event::Died { rank, pid, reports_here } => {
             if reports_here {
                 let (run, size) = (gone.run.display(), gone.size);
-                let died = format!("the process of rank {rank} (pid {pid}) is gone, so all {size} end");
+                let died = format!("the process of rank {rank} (pid {pid}) has died, so all {size} end");
                 say(format_args!("error: {run}: {died}; {}", resume_advice(&gone.run, gone.saved, gone.size)));
             }
             exit(1)
@@ -169,7 +169,7 @@ fn report_gone(gone: &Gone) {
 fn resume_advice(run: &Path, saved: Option<u64>, processes: usize) -> String {
     let saved = saved.map_or_else(|| "no step is saved yet".to_owned(), |step| format!("step {step} is saved"));
     let mpirun = if processes > 1 { format!("mpirun -n {processes} ") } else { String::new() };
-    format!("{saved}, go on with `{mpirun}ember-train resume {}`", typed(run))
+    format!("{saved}, continue with `{mpirun}ember-train resume {}`", typed(run))
 }
 
 #[cfg(test)]
@@ -179,10 +179,13 @@ mod tests {
     #[test]
     fn the_line_names_what_is_saved_and_the_command() {
         let run = Path::new("/a");
-        assert_eq!(resume_advice(run, None, 2), "no step is saved yet, go on with `mpirun -n 2 ember-train resume /a`");
-        assert_eq!(resume_advice(run, Some(14), 1), "step 14 is saved, go on with `ember-train resume /a`");
+        assert_eq!(
+            resume_advice(run, None, 2),
+            "no step is saved yet, continue with `mpirun -n 2 ember-train resume /a`"
+        );
+        assert_eq!(resume_advice(run, Some(14), 1), "step 14 is saved, continue with `ember-train resume /a`");
         let spaced = if cfg!(windows) { "\"my run\"" } else { "'my run'" };
         let line = resume_advice(Path::new("my run"), Some(14), 1);
-        assert_eq!(line, format!("step 14 is saved, go on with `ember-train resume {spaced}`"));
+        assert_eq!(line, format!("step 14 is saved, continue with `ember-train resume {spaced}`"));
     }
 }

@@ -32,8 +32,8 @@ pub fn exit_code(error: &Error) -> u8 {
 /// A note, with the flag that changes what it reports.
 pub fn note(note: &Note) -> String {
     match note {
-        Note::Length(_) => format!("{note}; a longer run learns more, --set max_steps=N"),
-        Note::RateEnds { .. } => format!("{note}; --set lr_decay_steps=N moves that"),
+        Note::Length(_) => format!("{note}; a longer run learns more: --set max_steps=N"),
+        Note::RateEnds { .. } => format!("{note}; change that with --set lr_decay_steps=N"),
         _ => note.with_errors_as(line),
     }
 }
@@ -122,7 +122,7 @@ fn of_folder(error: &FolderError) -> Option<Worded> {
             format!("{} is in use by another ember-train; wait for it to end, or stop it first", path.display())
         }
         Gone(path) => format!(
-            "{} was moved or removed while it trained; put it back and go on with `ember-train resume {}`",
+            "{} was moved or removed while it trained; put it back and continue with `ember-train resume {}`",
             path.display(),
             typed(path)
         ),
@@ -135,7 +135,7 @@ fn of_folder(error: &FolderError) -> Option<Worded> {
 fn of_checkpoint(error: &CheckpointError) -> Option<String> {
     match error {
         CheckpointError::Save { step, run, latest: None, is_full, .. } => Some(format!(
-            "could not save step {step} ({} and go on with `ember-train resume {}`)",
+            "could not save step {step} ({} and continue with `ember-train resume {}`)",
             remedy(*is_full),
             typed(run)
         )),
@@ -203,7 +203,7 @@ fn of_study(error: &StudyError) -> Option<String> {
     match error {
         StudyError::TooLong(_) => Some(format!("{error} with --corpus")),
         StudyError::NoAxis(axis) => Some(format!("no loss can be drawn over {axis}; try another --by")),
-        StudyError::Silent => Some("the device does not say how much memory is in use; use --device cpu".to_owned()),
+        StudyError::Silent => Some("the device does not report its memory use; use --device cpu".to_owned()),
         StudyError::Device(problem) => Some(failure::of_device(problem)),
         _ => None,
     }
@@ -239,10 +239,10 @@ mod tests {
             Error::from(CheckpointError::Save { step: 8, run: "run".into(), latest: None, is_full, source })
         };
         let said = |is_full| said(saved(is_full).into()).to_string();
-        let full = "could not save step 8 (free some space and go on with `ember-train resume run`)";
+        let full = "could not save step 8 (free some space and continue with `ember-train resume run`)";
         assert!(said(true).starts_with(full));
         let kept_out =
-            "could not save step 8 (check that the run folder may be written to, and go on with `ember-train";
+            "could not save step 8 (check that the run folder may be written to, and continue with `ember-train";
         assert!(said(false).starts_with(kept_out));
     }
 

@@ -50,8 +50,8 @@ fn speed(tokens_per_s: f64) -> String {
 pub fn note(runs: &[Record]) -> Option<&'static str> {
     let knows_bits = |run: &Record| run.summary().bits_per_byte.is_some();
     tokens_differ(runs).then_some(match runs.iter().all(knows_bits) {
-        true => "the tokens are not the same in all runs: losses per token do not compare, bits/byte do",
-        false => "the tokens are not the same in all runs: losses per token do not compare",
+        true => "the runs have different tokens: losses per token are not comparable, bits/byte are",
+        false => "the runs have different tokens: losses per token are not comparable",
     })
 }
 

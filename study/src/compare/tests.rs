@@ -112,7 +112,7 @@ fn bits_per_byte_are_those_of_the_best_loss_and_the_tables_say_where_they_alone_
     assert!(table(&runs, Style::Letters).contains("bits/byte") && note(&runs).is_none());
     let mut by_bytes = runs.clone();
     by_bytes[0].rows.iter_mut().for_each(|row| row.bits_per_byte = row.val_loss.map(|loss| 1.44 * loss));
-    assert!(note(&by_bytes).unwrap().contains("bits/byte do"));
+    assert!(note(&by_bytes).unwrap().contains("bits/byte are"));
     for (run, vocab_size) in runs.iter_mut().zip([65, 256]) {
         run.rows[0].run = Some(RunFacts { vocab_size, ..RunFacts::default() });
     }

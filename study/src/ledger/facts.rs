@@ -16,8 +16,8 @@ const fn place(file: &'static str, function: &'static str) -> Place {
 
 pub(super) const TRAINING_STEP: Facts = Facts {
     mode: "training_step",
-    random: "which windows of the text, and what dropout drops",
-    returns: "one number, the loss, and other weights",
+    random: "the windows of the text, and dropout",
+    returns: "one number, the loss, and updated weights",
     places: &[
         place("train/lib/src/step/gradient/mod.rs", "pass"),
         place("kernels/src/cross_entropy/mod.rs", "loss_over"),
@@ -26,8 +26,8 @@ pub(super) const TRAINING_STEP: Facts = Facts {
 };
 pub(super) const FORWARD_WITH_GRAPH: Facts = Facts {
     mode: "forward_with_graph",
-    random: "what dropout drops",
-    returns: "logits at every position, and the graph that made them",
+    random: "dropout",
+    returns: "logits at every position, and their graph",
     places: &[place("model/src/gpt.rs", "forward"), place("kernels/src/linear/mod.rs", "linear")],
 };
 pub(super) const FORWARD: Facts = Facts {
@@ -50,7 +50,7 @@ pub(super) const PREFILL: Facts = Facts {
 };
 pub(super) const DECODE: Facts = Facts {
     mode: "decode_cached",
-    random: "nothing but the choice of tokens, where one samples",
+    random: "nothing but the choice of tokens, if sampling",
     returns: "logits after each new token",
     places: &[
         place("generate/lib/src/sequences/model.rs", "logits_of_last"),

@@ -43,7 +43,7 @@ fn parts(parts: &Parts) -> ClassSizes {
 
 fn legend() -> String {
     let item = |(class, _)| {
-        let name = if class == "activations" { "kept for the backward" } else { class };
+        let name = if class == "activations" { "kept for the backward pass" } else { class };
         format!(r#"<span><i class="{class}"></i>{name}</span>"#)
     };
     parts(&Parts::default()).into_iter().map(item).collect()

@@ -29,8 +29,8 @@ pub fn measured_by(by: MeasuredBy) -> &'static str {
     match by {
         MeasuredBy::Allocator => "Memory is counted at every allocation, so its peak is that of the worst moment.",
         MeasuredBy::Pool => {
-            "Memory is what the device's pool has in use after each phase (forward, backward, step): what an\n\
-             operation needs for itself in between is not seen."
+            "Memory is what the device's pool has in use after each phase (forward, backward, step): memory\n\
+             inside an operation is not seen."
         }
     }
 }
@@ -71,9 +71,9 @@ pub fn render(subject: &Subject, entries: &[Entry], growth: &[Growth]) -> String
         text += &growths(growth);
     }
     text += &format!("\n{}\n", measured_by(subject.measured_by));
-    text + "kept: what the graph keeps for the backward. graph: operations recorded. off by: the largest\n\
+    text + "kept: what the graph keeps for the backward pass. graph: operations recorded. off by: the largest\n\
             difference of the logits from those of the plain forward, at the same positions. FLOPs: matrix\n\
-            products, a multiply-add being two.\n"
+            products; a multiply-add counts as two.\n"
 }
 
 /// A line for each length, under headings.

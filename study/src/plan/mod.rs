@@ -293,7 +293,7 @@ impl Planner<'_> {
         let interval = (steps / looks).clamp(1.0, 1e12).ceil() as u64;
         let mut fewer = self.proposal_with(candidate, speed, Some(interval))?;
         let steps = fewer.look_s / fewer.step_s.max(1e-9);
-        fewer.reasons.push(format!("eval_interval = {interval}: a look takes as long as {steps:.0} steps"));
+        fewer.reasons.push(format!("eval_interval = {interval}: an evaluation takes as long as {steps:.0} steps"));
         Ok(fewer)
     }
 
@@ -329,7 +329,7 @@ impl Planner<'_> {
             // This is the shortest possible run.
             let [seconds, left] = [seconds, whole_s].map(duration);
             let line = format!(
-                "the shortest run of this model takes about {seconds}, and {left} are there for it; give it more time, or set a \
+                "the shortest run of this model takes about {seconds}, and {left} are available; give it more time, or set a \
                  smaller model"
             );
             warnings.insert(0, line);
@@ -385,33 +385,33 @@ fn warnings(run: Run<'_>, config: &TrainConfig, fewest_tokens: f64, ends_early: 
     let warnings = [
         (
             config.architecture != "qwen3" || config.optimizer != OptimizerKind::Muon,
-            "the loss is predicted from runs with the default's parts and Muon: others mostly do worse".to_owned(),
+            "the loss is predicted from runs with the default architecture and Muon: others mostly do worse".to_owned(),
         ),
         (
             run.tokens < fewest_tokens,
-            format!("{tokens} tokens are fewer than in any run that the prediction was made from ({fewest}): its loss is a guess"),
+            format!("{tokens} tokens are fewer than in any run that the prediction is based on ({fewest}): the loss is a guess"),
         ),
         (
             run.text.train_tokens < 100_000,
             format!(
-                "{} tokens are little text: expect something that sounds like it, not sense; a few hundred thousand make a difference",
+                "{} tokens are little text: expect the sound of it, but no sense; a few hundred thousand make a difference",
                 grouped(run.text.train_tokens)
             ),
         ),
         (
             passes > 4.0,
             format!(
-                "the text is read {passes:.1} times: the repetitions count as {worth} of the {repeated} tokens that they are; \
+                "the text is read {passes:.1} times: its {repeated} repeated tokens teach as much as {worth} new ones; \
                  more text would help more than more time"
             ),
         ),
         (
             ends_early,
-            format!("more than {MAX_PASSES_OF_LARGE} passes would only learn the text by heart: the run ends before the time is over"),
+            format!("more than {MAX_PASSES_OF_LARGE} passes would only memorise the text: the run ends before its time is up"),
         ),
         (
             passes > 15.0 || (passes > 3.0 && run.parameters > 10.0 * unique),
-            "the model can learn the text by heart: the validation loss may turn upwards; `best` keeps the lowest, and \
+            "the model can memorise the text: the validation loss may rise again; `best` keeps the lowest, and \
              patience = 3 ends the run there"
                 .to_owned(),
         ),

@@ -6,7 +6,7 @@ use ember_training::run::text::prepared;
 use ember_training::units::{bytes, counted, duration, grouped, short};
 
 /// The comment of `calibrate`.
-const DIVIDED: &str = "logits are divided by the temperature that suits the text held out";
+const DIVIDED: &str = "logits are divided by the temperature with the lowest validation loss";
 
 /// The recipe; `minutes` is the time asked for.
 pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
@@ -35,7 +35,7 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
     recipe.heading(&format!("Model: {parameters} parameters for {train_tokens} tokens of text."));
     recipe.key("architecture", "");
     recipe.key("n_layer", "");
-    recipe.key("n_head", &format!("{} channels a head", config.n_embd / config.n_head));
+    recipe.key("n_head", &format!("{} channels per head", config.n_embd / config.n_head));
     recipe.key("n_embd", "");
     recipe.key("context_length", "");
     recipe.key("dropout", &format!("the text is read {passes:.1} times"));
@@ -46,15 +46,15 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
     recipe.key("batch_size", &format!("{} tokens a step", grouped(config.tokens_per_step())));
     recipe.key("grad_accum_steps", "");
     if config.micro_batch < config.batch_size && is_chosen("micro_batch") {
-        recipe.key("micro_batch", "windows at once, to fit into the memory");
+        recipe.key("micro_batch", "windows per pass, to fit into memory");
     }
     if config.activation_checkpointing && is_chosen("activation_checkpointing") {
-        recipe.key("activation_checkpointing", "to fit into the memory");
+        recipe.key("activation_checkpointing", "to fit into memory");
     }
     recipe.key("precision", "of the matrix products");
     recipe.key("optimizer", "");
-    recipe.key("learning_rate", "by the width");
-    recipe.key("min_learning_rate", "where the schedule ends");
+    recipe.key("learning_rate", "for this width");
+    recipe.key("min_learning_rate", "at the end of the schedule");
     recipe.key("warmup_steps", "");
     recipe.key("lr_decay_steps", "the schedule ends with the run");
     recipe.key("schedule", "");
@@ -64,7 +64,7 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
 
     recipe.heading("Logging and saving");
     recipe.key("eval_interval", &format!("{} each", duration(proposal.look_s)));
-    recipe.key("eval_tokens", if config.eval_tokens == 0 { "all that are held out" } else { "" });
+    recipe.key("eval_tokens", if config.eval_tokens == 0 { "all held-out tokens" } else { "" });
     recipe.key("checkpoint_interval", "");
     recipe.key("sample_interval", "");
     recipe.key("sample_tokens", "");

@@ -49,7 +49,7 @@ fn figures(moment: &Moment, shown: LossKind) -> String {
 fn section(prompt: usize, line: &[Moment]) -> String {
     let Some(last) = line.last() else { return String::new() };
     let named = match last.sample.prompt.as_str() {
-        "" => "a text of its own".to_owned(),
+        "" => "no prompt".to_owned(),
         prompt => format!("“{}”", escape(prompt)),
     };
     let shown = LossKind::of(line);

@@ -126,7 +126,7 @@ impl Subject {
         }
         set_all(&mut settings, &args.set, &[], common)?;
         if let Some(init) = settings.init().filter(|init| begun_from.as_deref() != Some(init)) {
-            bail!(UsageError::new(format!("init = {init}: bench gives a model random weights; leave init out")));
+            bail!(UsageError::new(format!("init = {init}: bench uses random weights; leave init out")));
         }
         if let Some(reason) = precision::settle(&mut settings, selected)? {
             notes.say(wording::note(&reason));
@@ -152,7 +152,7 @@ impl Subject {
         }
         let data = saved.map(|(run, _)| data_folder(&run, &config.text)).filter(|folder| Dataset::is_in(folder));
         if data.is_none() {
-            notes.say("the tokens are drawn at random, which cost the same as a text's");
+            notes.say("the tokens are random, which costs the same as a text");
         }
         Ok(Self { config, shape, data })
     }
@@ -184,7 +184,7 @@ fn source(args: &BenchArgs, selected: &Selected) -> Result<Source> {
 fn run_source(run: &Path) -> Result<Source> {
     let found = run_folder::find(Some(run))?;
     let line = format!(
-        "--from {}: no config.toml says how it is trained; name a run that ember-train made, or give --shape",
+        "--from {}: it has no config.toml with its training settings; name a run that ember-train made, or give --shape",
         run.display()
     );
     let own = run_of(&found.folder).ok_or(UsageError::new(line))?;

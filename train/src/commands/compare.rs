@@ -61,10 +61,10 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let runs = compare::open(&args.runs)?;
     for run in runs.iter().filter(|run| run.config.is_empty()) {
-        notes.say(format!("{} has no config.toml: what it differs in is not known", run.path.display()));
+        notes.say(format!("{} has no config.toml: its settings are unknown", run.path.display()));
     }
     for run in runs.iter().filter(|run| !run.has_loss()) {
-        notes.say(format!("{} holds no loss yet: there is no curve of it", run.path.display()));
+        notes.say(format!("{} holds no loss yet: it has no curve", run.path.display()));
     }
     if let Some(note) = compare::note(&runs) {
         notes.say(note);

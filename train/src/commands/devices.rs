@@ -73,7 +73,7 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     }
     let Some(first) = wrong.first() else { return Ok(Outcome::Done) };
     bail!(
-        "{} ({}) is further from the CPU than rounding explains in {} of {} ({} in {} is the first); use --device cpu",
+        "{} ({}) differs from the CPU by more than rounding in {} of {} (first in {} in {}); use --device cpu",
         selected.id,
         selected.name,
         wrong.len(),
@@ -85,7 +85,7 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
 
 fn report(path: &Path, page: &str, notes: &Notes) -> Result<()> {
     write_file(path, page)?;
-    notes.say(format!("the page is {}", path.display()));
+    notes.say(format!("the page is in {}", path.display()));
     Ok(())
 }
 

@@ -121,7 +121,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     drop(progress);
     if let Some(path) = &args.html {
         write_file(path, &page::render(&subject, &entries, &growth))?;
-        notes.say(format!("the page is {}; open it in a browser", path.display()));
+        notes.say(format!("the page is in {}; open it in a browser", path.display()));
     }
     let entries_and_growth = entries.iter().map(Line::Mode).chain(growth.iter().map(Line::Growth));
     let json = || json_lines([Line::Subject(&subject)].into_iter().chain(entries_and_growth));
@@ -229,7 +229,7 @@ impl Source {
             let windows = TrainWindows::new(train, context_length, seed, manifest.window_rule, manifest.end_of_text)?;
             return Ok((windows.batch(0, micro_batch)?, true));
         }
-        notes.say("there is no text beside the model: the batch is ids drawn at random, which cost the same");
+        notes.say("the model comes without a text: the batch is random token ids, which cost the same");
         Ok((Batch::random(seed, self.shape.vocab_size, micro_batch, context_length), false))
     }
 
@@ -239,7 +239,7 @@ impl Source {
         let Some(run) = &self.run else { return error.into() };
         let recipe = typed(&run.join(CONFIG));
         let instead = format!(
-            "use another --device, or measure its shape with random weights, by `ember-train ledger --config {recipe} --set \
+            "use another --device, or measure its shape with random weights: `ember-train ledger --config {recipe} --set \
              precision=f32`"
         );
         wording::precision_kept(error.into(), &instead)
@@ -264,7 +264,7 @@ fn one_pass_config(args: &LedgerArgs, source: &Source, common: &CommonArgs) -> R
     let line = format!("--time {time}: the model's context holds {context} tokens; give 2 to {context}");
     ensure!((2..=context).contains(&time), UsageError::new(line));
     let new = args.new_tokens.unwrap_or((time / 2).min(MAX_NEW_TOKENS));
-    let line = format!("--new-tokens {new}: of rows of {time} tokens, 1 to {} can be decoded one by one", time - 1);
+    let line = format!("--new-tokens {new}: rows have {time} tokens; give 1 to {}", time - 1);
     ensure!((1..time).contains(&new), UsageError::new(line));
     let mut config = TrainConfig { context_length: time, grad_accum_steps: 1, ..source.config.clone() };
     config.batch_size = args.batch_size.map_or(config.batch_size, |rows| rows as usize);

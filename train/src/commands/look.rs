@@ -39,11 +39,11 @@ pub struct LookArgs {
 pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     const STORIES: u64 = 2000;
     let is_piped = args.text.iter().any(|name| name == "-");
-    let line = "--minutes M: a plan reads the text again, and standard input can be read once; name a file";
+    let line = "--minutes M: a plan reads the text again, but standard input can be read only once; name a file";
     ensure!(args.minutes.is_none() || !is_piped, UsageError::new(line));
     let folder = temporary_folder()?;
     let out = folder.path().join("data");
-    std::fs::create_dir(&out).context("cannot make a temporary folder")?;
+    std::fs::create_dir(&out).context("cannot create a temporary folder")?;
     let options = PrepareOptions {
         inputs: text::inputs(&args.text, STORIES),
         reading: args.reading.options()?,
@@ -67,7 +67,7 @@ pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         };
         let notes = Notes::new(common.quiet);
         let seen = if is_piped {
-            let why = "standard input can be read once; name a file";
+            let why = "standard input can be read only once; name a file";
             notes.say(format!("the page does not show what a model will see: {why}"));
             None
         } else {

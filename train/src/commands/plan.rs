@@ -183,13 +183,14 @@ fn settings_without_length(
 fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
     let settings = settings_without_length(args.config.as_deref(), &args.set, &args.text, common)?;
     if let Some(key) = LENGTH_KEYS.iter().find(|key| settings.has(key)) {
-        let line = format!("--set {key}: a plan finds the length of the run itself, for --minutes M; leave {key} out");
+        let line =
+            format!("--set {key}: a plan chooses the length of the run itself, for --minutes M; leave {key} out");
         bail!(UsageError::new(line));
     }
     if let Some(folder) = settings.init() {
         let line = format!(
-            "init = {folder}: what a plan foresees is the loss of models that begin from random numbers; leave init out, or let \
-             `ember-train run --init {folder} --minutes M` find the length alone"
+            "init = {folder}: a plan predicts only the loss of models that start from random weights; leave init out, or \
+             let `ember-train run --init {folder} --minutes M` choose the length"
         );
         bail!(UsageError::new(line));
     }
@@ -203,7 +204,7 @@ fn tokens(data: &DataConfig, folder: &Path, common: &CommonArgs, interrupt: &Int
         None => (options, 1.0),
         Some(part) => {
             let percent = 100.0 * part.share;
-            let line = format!("the text is large: {percent:.1}% of it are read, and its counts scaled up");
+            let line = format!("the text is large: {percent:.1}% of it is read, and the counts are scaled up");
             Notes::new(common.quiet).say(line);
             (part.options, part.share)
         }
@@ -230,8 +231,8 @@ fn plan_lines(proposal: &Proposal) -> Vec<(String, String)> {
         (
             "text",
             format!(
-                "{train_tokens} tokens to learn from, {held_out} held out, {} different; trigrams with a cache predict them to \
-                 {:.3} nats each",
+                "{train_tokens} training tokens, {held_out} held out, {} different; trigrams with a cache reach {:.3} nats \
+                 per token",
                 text.vocab_size, text.trigram_cache_loss
             ),
         ),
@@ -246,15 +247,15 @@ fn plan_lines(proposal: &Proposal) -> Vec<(String, String)> {
         (
             "training",
             format!(
-                "{} of {step_tokens} tokens, {tokens} together: the text {passes:.2} times; learning_rate = {learning_rate}",
+                "{} of {step_tokens} tokens, {tokens} in total: {passes:.2} passes over the text; learning_rate = {learning_rate}",
                 counted(steps, "step")
             ),
         ),
-        ("time", format!("{seconds}: {:.1} ms a step, {look} for each of the looks", 1e3 * proposal.step_s)),
+        ("time", format!("{seconds}: {:.1} ms a step, {look} per evaluation", 1e3 * proposal.step_s)),
         (
             "loss",
             format!(
-                "{:.3} nats per token on held-out text, between {:.3} and {:.3} (--show-fit says why)",
+                "{:.3} nats per token on held-out text, between {:.3} and {:.3} (see --show-fit)",
                 loss.loss, loss.low, loss.high
             ),
         ),
@@ -277,7 +278,7 @@ fn page(proposal: &Proposal, checked: Option<&Check>, text: &[String], out: &Pat
 fn next_command(text: &[String], out: &Path) -> String {
     let piped = if text.iter().any(|name| name == "-") { " < TEXT" } else { "" };
     let (written, file) = match is_standard_output(out) {
-        true => ("the recipe is written; keep it in a FILE, and".to_owned(), "FILE".to_owned()),
+        true => ("the recipe is written; save it to a FILE, and".to_owned(), "FILE".to_owned()),
         false => (format!("{} is written;", out.display()), typed(out)),
     };
     format!("{written} train it with\n  ember-train run --config {file}{piped}")
@@ -295,7 +296,7 @@ fn comparison_table(checked: &Check) -> Vec<String> {
         [checked.predicted_step_s, checked.measured_step_s].map(|seconds| format!("{:.1} ms", 1e3 * seconds));
     lines.push(format!("{:<12}{predicted:>12}{measured:>12}", "step"));
     let verdict = if checked.holds() { "within" } else { "off by more than" };
-    lines.push(format!("the peak is {verdict} 10% (or 64 MiB) of what was measured"));
+    lines.push(format!("the predicted peak is {verdict} 10% (or 64 MiB) of the measured one"));
     lines
 }
 
@@ -325,7 +326,7 @@ fn fit_table(points: &[Point], fit: &Fit, left_out: &[f64]) -> String {
          loss = late + (H1 - late) / (1 + (S / S0)^g)\n\
          D    = W / (1 + B / (5 W^(1/2))), W = U (1 + R (1 - exp(-r / R)))\n\
          e = {e:.3}, N0 = {n0}, a = {a:.3}, D0 = {d0}, b = {b:.3}, S0 = {s0:.1}, g = {g:.3}, p = {p:.3}, c = {c:.3}, h = {h:.3}, R = 15.4\n\n\
-         H1, H3, H4: loss of unigrams, trigrams, sequences of four; HC: of trigrams with a cache of 64 tokens; H0: of who spells each token, or points at it among those;\n\
+         H1, H3, H4: loss of unigrams, trigrams, sequences of four; HC: of trigrams with a cache of 64 tokens; H0: of spelling each token, or pointing at it among those;\n\
          N: parameters of the blocks; B: tokens of a step; U: tokens seen once, r: how often they are repeated; S: steps\n\n\
          {:<26}{:>9}{:>9}{:>8}{:>8}{:>10}{:>10}{:>9}{:>9}{:>9}\n",
         "text", "N", "tokens", "U", "S", "measured", "fit", "off", "left out", "text out",
@@ -348,9 +349,9 @@ fn fit_table(points: &[Point], fit: &Fit, left_out: &[f64]) -> String {
         [&fit.residuals[..], left_out, &fit.text_left_out[..]].map(|errors| 100.0 * root_mean_square(errors));
     let within = 100.0 * quantile(&fit.text_left_out, 0.9);
     text += &format!(
-        "\nroot of the mean square: {own:.1}% on the points themselves, {without:.1}% on each left out, {text_out:.1}% on each \
+        "\nroot mean square error: {own:.1}% on the points themselves, {without:.1}% with each point left out, {text_out:.1}% with each \
          text left out;\n\
-         nine in ten are within {within:.1}% when their text is left out, which is the interval that `plan` reports\n"
+         nine in ten are within {within:.1}% with their text left out, the interval that `plan` reports\n"
     );
     text
 }
@@ -364,7 +365,7 @@ mod tests {
         let trains = |text: &str, out: &str| next_command(&[text.to_owned()], Path::new(out));
         let expected = "my plan.toml is written; train it with\n  ember-train run --config 'my plan.toml' < TEXT";
         assert_eq!(trains("-", "my plan.toml"), expected.replace('\'', if cfg!(windows) { "\"" } else { "'" }));
-        let expected = "the recipe is written; keep it in a FILE, and train it with\n  ember-train run --config FILE";
+        let expected = "the recipe is written; save it to a FILE, and train it with\n  ember-train run --config FILE";
         assert_eq!(trains("a.txt", "-"), expected);
     }
 }

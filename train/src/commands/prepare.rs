@@ -121,7 +121,7 @@ fn check_as_key(key: &str, value: impl Display) -> Result<()> {
 }
 
 /// Printed when an interruption leaves nothing that the next call could continue.
-pub const NOTHING_DONE: &str = "interrupted: nothing was left half done; run the command again";
+pub const NOTHING_DONE: &str = "interrupted: no partial results remain; run the command again";
 
 /// Prepares with a progress bar; `None` when a signal interrupted it.
 ///

@@ -102,11 +102,11 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     let (mut screen, notes) = (Screen::new(common.quiet), Notes::new(common.quiet));
     let settings = all_ok(&*group, settings(args, common).map_err(training_error))?;
     if learns_stories_by_recipe(args, &settings) {
-        notes.say("no text is named: learning the built-in stories; name a text to learn from it");
+        notes.say("no text is named: training on the built-in stories; name a text to train on it");
     }
     let minutes = args.minutes.or_else(|| LENGTH_KEYS.iter().all(|key| !settings.has(key)).then_some(DEFAULT_MINUTES));
     if let (None, Some(minutes)) = (args.minutes, minutes) {
-        notes.say(format!("planned for {minutes} minutes, since nothing says how long; --minutes M changes that"));
+        notes.say(format!("planned for {minutes} minutes, since no length is set; change it with --minutes M"));
     }
     let deadline = minutes.map(|minutes| Deadline { began, seconds: 60.0 * minutes });
     let hooks = RunHooks { deadline, quiet: common.quiet, interrupt };
@@ -150,7 +150,7 @@ impl Deadline {
         let is_too_little = |seconds: f64| seconds - measuring.timing.as_secs_f64() < MIN_TRAINING_SHARE * self.seconds;
         let aim = TimeBudget::aim(self.seconds);
         if is_too_little(aim) {
-            bail!("{} is too little for any run; give more --minutes", duration(self.seconds));
+            bail!("{} is too short for any run; give more --minutes", duration(self.seconds));
         }
         let spent = self.began.elapsed().as_secs_f64();
         let left = aim - spent;
@@ -208,7 +208,7 @@ impl StartHooks for RunHooks<'_> {
     fn try_steps(&self, config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Fit, Error> {
         let (id, micro_batch) = (&selected.id, config.micro_batch);
         Notes::new(self.quiet)
-            .say(format!("trying micro_batch = {micro_batch} on {id}, which compiles its kernels for that"));
+            .say(format!("trying micro_batch = {micro_batch} on {id}, which compiles its kernels"));
         first_steps(config, shape, selected, self.quiet).map_err(training_error)
     }
 }
@@ -262,7 +262,7 @@ impl RunHooks<'_> {
 /// Trains two steps of `config` on random tokens in a child process, and passes on its notes. If
 /// memory runs out, only the child ends.
 fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected, quiet: bool) -> Result<Fit> {
-    let folder = tempfile::tempdir().context("cannot make a temporary folder; set micro_batch yourself")?;
+    let folder = tempfile::tempdir().context("cannot create a temporary folder; set micro_batch yourself")?;
     let [config_path, shape_path] = ["trial.toml", "shape.json"].map(|name| folder.path().join(name));
     for (path, text) in [(&config_path, config.to_toml()?), (&shape_path, serde_json::to_string(shape)?)] {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -289,7 +289,7 @@ fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected, qui
     }
     let ended = trial.wait().context("cannot see how the trial step ended; set micro_batch yourself")?;
     if ended.success() {
-        return Ok(Fit::Fits(format!("steps of it were tried on {}", selected.id)));
+        return Ok(Fit::Fits(format!("two steps were tried on {}", selected.id)));
     }
     let reason = error.unwrap_or_else(|| ended.to_string());
     Ok(Fit::TooLarge {
@@ -318,8 +318,8 @@ pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
         }
         if let Some(key) = LENGTH_KEYS.iter().find(|key| settings.has(key)) {
             bail!(UsageError::new(format!(
-                "--minutes chooses the length of the run, and {key} is set; leave one of them out (--set {key}=auto takes \
-                 back what the configuration file says)"
+                "--minutes chooses the length of the run, and {key} is set; leave one of them out (--set {key}=auto \
+                 overrides the configuration file)"
             )));
         }
     }

@@ -99,8 +99,9 @@ fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
     for removal in removals {
         let (path, size) = (removal.path().display().to_string(), removal.bytes());
         let link_target = link_target(removal.path()).map(|run| run.display().to_string());
-        removal.carry_out().with_context(|| format!("{path} is half removed; remove it again"))?;
-        let linked = link_target.as_ref().map_or_else(String::new, |run| format!(" and the run that it led to, {run}"));
+        removal.carry_out().with_context(|| format!("{path} is partly removed; remove it again"))?;
+        let linked =
+            link_target.as_ref().map_or_else(String::new, |run| format!(" and the run that it links to, {run}"));
         let json = || json_line(&json!({ "removed": path, "led_to": link_target, "bytes": size }));
         answer(common, || format!("removed {path}{linked}, {}\n", bytes(size)), json)?;
     }
@@ -114,12 +115,12 @@ fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
 fn is_agreed_to(removals: &[Removal], summaries: &[Summary], dependents: &[(PathBuf, PathBuf)]) -> Result<bool> {
     let size = bytes(removals.iter().map(Removal::bytes).sum());
     let question = format!("remove {}, {size}?", counted(removals.len(), "run"));
-    let line = format!("{question} Nobody can be asked, since standard input is no terminal; say --yes");
+    let line = format!("{question} Standard input is no terminal to answer on; add --yes");
     ensure!(io::stdin().is_terminal(), UsageError::new(line));
     let mut screen = terminal::stderr();
     let linked = removals.iter().filter_map(|removal| {
         let (link, run) = (removal.path(), link_target(removal.path())?);
-        Some(format!("{} is a link: the run that goes is {}", link.display(), run.display()))
+        Some(format!("{} is a link: this removes the run {}", link.display(), run.display()))
     });
     let warnings: String = linked.chain(dependent_warnings(dependents)).map(|line| line + "\n").collect();
     write!(screen, "{}{}{question} [y/N] ", table(summaries), printable(&warnings))?;

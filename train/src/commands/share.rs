@@ -171,7 +171,9 @@ fn writing_config(
 /// The training text; None if there is none: a Hugging Face folder has no run around it, and a
 /// run's text may be gone. Then the page shows fewer facts.
 fn text_of(checkpoint: &Path, notes: &Notes) -> Option<Dataset> {
-    let unread = |error: Error| notes.say(format!("the page says nothing of the training text: {:#}", wording::said(error.into())));
+    let unread = |error: Error| {
+        notes.say(format!("the page says nothing of the training text: {:#}", wording::said(error.into())))
+    };
     let is_by_itself = |error: &Error| matches!(error, Error::Text(TextError::NoRun(_)));
     let data = data_of(Some(checkpoint))
         .map_err(|error| {

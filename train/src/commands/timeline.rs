@@ -38,7 +38,7 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
         let known: Vec<String> = lines.keys().map(ToString::to_string).collect();
         lines.retain(|number, _| *number == prompt);
         let (run, known) = (args.run.display(), known.join(", "));
-        let line = format!("--prompt {prompt}: {run} has samples of the prompts {known} only");
+        let line = format!("--prompt {prompt}: {run} has samples only of the prompts {known}");
         ensure!(!lines.is_empty(), UsageError::new(line));
     }
     if let Some(last) = args.last {
@@ -57,8 +57,8 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
     if let Some(path) = &args.html {
         let run = args.run.canonicalize().unwrap_or_else(|_| args.run.clone());
         let name = name_of(&run).unwrap_or_default();
-        write_file(path, &page(&format!("{name}: how its text grew"), &lines))?;
-        notes.say(format!("the page is {}", path.display()));
+        write_file(path, &page(&format!("{name}: samples during training"), &lines))?;
+        notes.say(format!("the page is in {}", path.display()));
     }
     Ok(Outcome::Done)
 }
@@ -68,7 +68,7 @@ fn shown(lines: &BTreeMap<usize, Vec<Moment>>, is_terminal: bool) -> String {
     let mut text = String::new();
     for (number, line) in lines {
         let prompt = line.first().map_or("", |moment| moment.sample.prompt.as_str());
-        let named = if prompt.is_empty() { "a text of its own".to_owned() } else { format!("{prompt:?}") };
+        let named = if prompt.is_empty() { "none".to_owned() } else { format!("{prompt:?}") };
         text += &format!("prompt {number}: {named}\n");
         let loss = LossKind::of(line);
         for moment in line {
@@ -98,8 +98,8 @@ fn heading(moment: &Moment, shown: LossKind) -> String {
     }
     match (moment.same_characters, moment.parts().1) {
         (None, _) => heading,
-        (Some(_), "") => heading + "  the same text as before",
-        (Some(1), _) => heading + "  as before for one character",
-        (Some(same), _) => heading + &format!("  as before for {} characters", grouped(same as u64)),
+        (Some(_), "") => heading + "  unchanged",
+        (Some(1), _) => heading + "  unchanged for one character",
+        (Some(same), _) => heading + &format!("  unchanged for {} characters", grouped(same as u64)),
     }
 }

@@ -72,7 +72,7 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
 /// Refuses assignments that change the length: `--steps` sets the length of both runs.
 fn refuse_length(assignments: &[String]) -> Result<()> {
     if let Some(assignment) = assignments.iter().find(|of| ["max_steps", "patience"].contains(&assigned_name(of))) {
-        let line = format!("--set {assignment}: both runs take twice --steps, and end by nothing else; leave it out");
+        let line = format!("--set {assignment}: --steps sets the length of both runs; leave it out");
         bail!(UsageError::new(line));
     }
     Ok(())

@@ -53,7 +53,7 @@ impl<W: Write> Reporter for Lines<W> {
 
     fn evaluation(&mut self, report: &EvalReport) {
         let (step, loss, perplexity) = (grouped(report.step), report.val_loss, report.val_loss.exp());
-        let bits = report.bits_per_byte.map(|bits| format!(", {bits:.3} bits a byte")).unwrap_or_default();
+        let bits = report.bits_per_byte.map(|bits| format!(", {bits:.3} bits per byte")).unwrap_or_default();
         let best = if report.is_best { ", the best so far" } else { "" };
         let averaged = report.ema_val_loss.map(|loss| format!("; averaged weights {loss:.4}")).unwrap_or_default();
         let marks = report.entropy_floor.zip(report.forgetful_loss);

@@ -370,9 +370,9 @@ fn a_run_that_is_moved_while_it_trains_ends_with_a_line_and_can_be_resumed() {
     fs::rename(&here, &elsewhere).unwrap();
     let ran = super::wait(child);
     assert_eq!(ran.code, Some(1), "{}", ran.err);
-    let line = documented_line(&ran, &["was moved or removed while it trained; put it back and go on with "]);
+    let line = documented_line(&ran, &["was moved or removed while it trained; put it back and continue with "]);
     let expected =
-        "error: here was moved or removed while it trained; put it back and go on with `ember-train resume here`";
+        "error: here was moved or removed while it trained; put it back and continue with `ember-train resume here`";
     assert_eq!(line, expected);
     assert!(!here.exists(), "a folder of that name has come again");
     fs::rename(&elsewhere, &here).unwrap();

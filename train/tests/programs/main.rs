@@ -398,7 +398,8 @@ fn prepared_once_trained_on_from_elsewhere() {
     // Without its text a model is given away all the same.
     std::fs::remove_dir_all(place.path("tokens")).unwrap();
     let ran = place.train("share run --html page.html").well();
-    assert!(ran.err.contains("the page says nothing of the training text: ") && place.path("page.html").is_file(), "{}", ran.err);
+    let line = "the page says nothing of the training text: ";
+    assert!(ran.err.contains(line) && place.path("page.html").is_file(), "{}", ran.err);
 }
 
 #[test]

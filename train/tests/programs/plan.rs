@@ -101,7 +101,7 @@ fn a_run_is_interrupted_while_it_is_planned_and_leaves_nothing() {
     std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     let ran = super::wait(child);
     assert_eq!(ran.code, Some(130), "{}", ran.err);
-    let line = "interrupted: nothing was left half done; run the command again";
+    let line = "interrupted: no partial results remain; run the command again";
     assert_eq!(ran.err.lines().last(), Some(line), "{}", ran.err);
     assert!(!place.path("runs").exists());
 }
@@ -198,7 +198,7 @@ fn who_has_prepared_the_text_is_not_told_to_prepare_it() {
     place.write("count.txt", long_text());
     // With so little nobody is told to: no run would be done in time.
     let ran = place.train("run count.txt --minutes 0.0001 --device cpu");
-    assert_eq!(ran.err.lines().last(), Some("error: 0.0s is too little for any run; give more --minutes"));
+    assert_eq!(ran.err.lines().last(), Some("error: 0.0s is too short for any run; give more --minutes"));
     let ran = place.train("run count.txt --minutes 0.0025 --device cpu");
     assert!(ran.code == Some(1) && ran.err.contains("; prepare it once with `ember-train prepare` and"), "{}", ran.err);
     place.train("prepare count.txt --out tokens").well();

@@ -49,7 +49,7 @@ fn a_run_is_drawn_again_from_its_log_and_beside_others() {
     assert_eq!(note.matches("loss.svg").count(), 1, "{note}");
     // Nor does the end of a run depend on it.
     let ran = place.train("resume a --device cpu --set max_steps=40").well();
-    for said in ["best validation loss ", "; `ember-train compare a --svg FILE` draws the losses", "write with it: "] {
+    for said in ["best validation loss ", "; `ember-train compare a --svg FILE` draws the losses", "generate with it"] {
         assert!(ran.err.contains(said), "{said} in {}", ran.err);
     }
     #[cfg(unix)]
@@ -58,7 +58,7 @@ fn a_run_is_drawn_again_from_its_log_and_beside_others() {
         assert!(std::process::Command::new("mkfifo").arg(place.path("a/loss.svg")).status().unwrap().success());
         let ran = place.train("resume a --device cpu --set max_steps=41").well();
         assert!(
-            ran.err.contains("a/loss.svg: it is no regular file; ") && ran.err.contains("write with it: "),
+            ran.err.contains("a/loss.svg: it is no regular file; ") && ran.err.contains("generate with it: "),
             "{}",
             ran.err
         );

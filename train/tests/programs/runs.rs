@@ -125,7 +125,7 @@ fn a_link_to_a_run_goes_with_it() {
         std::os::unix::fs::symlink("run", place.path("link")).unwrap();
         let ran = place.train(&format!("runs remove {name} --yes")).well();
         let run = place.0.path().canonicalize().unwrap().join("run");
-        let line = format!("removed link and the run that it led to, {}, ", run.display());
+        let line = format!("removed link and the run that it links to, {}, ", run.display());
         assert!(ran.out.starts_with(&line), "{}", ran.out);
         assert!(!place.path("run").exists() && !place.path("link").is_symlink(), "{name}");
     }

@@ -201,7 +201,7 @@ fn who_has_no_place_for_temporary_files_is_told_what_names_one() {
     for arguments in ["look count.txt", "plan count.txt --device cpu", "verify-resume count.txt --device cpu"] {
         let mut command = place.command("ember-train", arguments);
         let ran = Ran::from(command.env("TMPDIR", place.path("nowhere")).output().unwrap());
-        let line = "error: cannot make a temporary folder; let TMPDIR name a folder that you may write into: ";
+        let line = "error: cannot create a temporary folder; set TMPDIR to a folder that you may write into: ";
         assert!(ran.code == Some(1) && ran.err.contains(line), "{}", ran.err);
     }
 }

@@ -62,7 +62,7 @@ impl Card {
             let bits = manifest.bits_per_byte(best.val_loss);
             let bits = bits.map_or_else(String::new, |bits| format!(", {bits:.4} bits per byte"));
             format!(
-                "| validation loss | {:.4} nats a token{bits} (the best so far, of step {}) |\n",
+                "| validation loss | {:.4} nats per token{bits} (the best so far, of step {}) |\n",
                 best.val_loss, best.step
             )
         });

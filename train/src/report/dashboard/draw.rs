@@ -44,15 +44,15 @@ impl View {
         let [curves, metrics] = Layout::horizontal([Constraint::Min(20), Constraint::Length(width)]).areas(middle);
         self.draw_curves(frame, curves);
         if width > 0 {
-            frame.render_widget(Paragraph::new(self.metrics()).block(Block::bordered().title(" Figures ")), metrics);
+            frame.render_widget(Paragraph::new(self.metrics()).block(Block::bordered().title(" Metrics ")), metrics);
         }
         self.draw_sample(frame, sample);
         let latest: Vec<Line> = latest.iter().map(|note| Line::from(printable(note)).yellow()).collect();
         frame.render_widget(Paragraph::new(latest).wrap(Wrap { trim: true }), notes);
         let help = if self.is_ending {
-            "ends after this step, and saves it"
+            "saving and quitting after this step"
         } else {
-            "q  save and end; `ember-train resume` goes on"
+            "q  save and quit; `ember-train resume` continues"
         };
         frame.render_widget(Line::from(help).dim(), keys);
     }
@@ -69,7 +69,7 @@ impl View {
 
     fn draw_curves(&self, frame: &mut Frame, area: Rect) {
         let [training, validation] = [self.training.points(), self.validation.points()];
-        let block = Block::bordered().title(" Loss, nats a token ");
+        let block = Block::bordered().title(" Loss, nats per token ");
         let all = || training.iter().chain(validation);
         if all().next().is_none() {
             frame.render_widget(Paragraph::new("no step is reported yet").dim().block(block), area);
@@ -113,7 +113,7 @@ impl View {
             metric("validation", format!("{:.4}{best}", evaluation.val_loss), Some(VALIDATION));
             let optional = [
                 ("averaged", evaluation.ema_val_loss),
-                ("bits a byte", evaluation.bits_per_byte),
+                ("bits per byte", evaluation.bits_per_byte),
                 ("n-grams", evaluation.ngram_loss),
                 ("floor", evaluation.entropy_floor),
             ];
@@ -124,7 +124,7 @@ impl View {
             }
         }
         if step.tokens > 0 {
-            metric("tokens a s", short(step.tokens_per_s), None);
+            metric("tokens/s", short(step.tokens_per_s), None);
             metric("tokens", short(step.tokens as f64), None);
             metric("time", duration(step.elapsed_s), None);
             metric("learning rate", format!("{:.2e}", step.learning_rate), None);
@@ -141,8 +141,8 @@ impl View {
 
     fn draw_sample(&self, frame: &mut Frame, area: Rect) {
         let (title, text) = match &self.sample {
-            Some((step, text)) => (format!(" Written after step {} ", grouped(*step)), printable(text)),
-            None => (" Written ".to_owned(), String::new()),
+            Some((step, text)) => (format!(" Sample of step {} ", grouped(*step)), printable(text)),
+            None => (" Sample ".to_owned(), String::new()),
         };
         let text = Paragraph::new(text).wrap(Wrap { trim: false });
         frame.render_widget(text.block(Block::bordered().title(title)), area);

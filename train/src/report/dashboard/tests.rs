@@ -65,16 +65,16 @@ fn all_that_there_is_to_say_is_on_the_screen() {
     for words in [
         " diary ",
         "step 400 of 2,000, 2m40s left",
-        "Loss, nats a token",
+        "Loss, nats per token",
         "validation    1.6458, the best",
         "n-grams       2.0000",
-        "tokens a s    12.3k",
-        "Written after step 400",
+        "tokens/s      12.3k",
+        "Sample of step 400",
         "Tom sees",
         "a \u{fffd}[2Jred ball.",
         "the next step takes longer",
         "fastest",
-        "q  save and end",
+        "q  save and quit",
     ] {
         assert!(all.contains(words), "{words}:\n{all}");
     }
@@ -93,7 +93,7 @@ fn it_fits_on_a_small_terminal() {
     for (columns, rows) in [(40, 16), (76, 24), (200, 60)] {
         let all = screen(&view, columns, rows).join("\n");
         assert!(all.contains("step 400 of 2,000") && all.contains("Tom sees"), "{all}");
-        assert_eq!(all.contains("Figures"), columns >= 76, "{all}");
+        assert_eq!(all.contains("Metrics"), columns >= 76, "{all}");
     }
 }
 
@@ -106,5 +106,5 @@ fn q_asks_for_an_end_and_says_so() {
     press(KeyCode::Char('q'));
     assert!(dashboard.stop_requested());
     let all = screen(&dashboard.shared.view.lock().unwrap(), 100, 30).join("\n");
-    assert!(all.contains("ends after this step, and saves it"), "{all}");
+    assert!(all.contains("saving and quitting after this step"), "{all}");
 }
