@@ -145,7 +145,7 @@ fn descriptions(entries: &[Entry]) -> String {
     let item = |Entry { mode, returns, random, places, .. }: &Entry| {
         let places: Vec<String> = places.iter().map(place).collect();
         format!(
-            "<dt>{}</dt>\n<dd>returns {returns}.<br>Random is {random}.<br>{}</dd>\n",
+            "<dt>{}</dt>\n<dd>Returns {returns}.<br>Random: {random}.<br>{}</dd>\n",
             title(mode),
             places.join(", ")
         )

@@ -45,10 +45,10 @@ pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
         number_of(look.files, "file"),
         number_of(pages, "printed page")
     );
-    let reading = format!("To read it takes {}. {beside}{}.", hours(minutes), size(look.bytes));
+    let reading = format!("Reading time: {}. {beside}{}.", hours(minutes), size(look.bytes));
     let sample = if look.sample_bytes < look.bytes {
         format!(
-            "Words, phrases, sentences and languages are those of {} spread over the text; all else is of the whole.",
+            "Words, phrases, sentences and languages are those of {} spread over the text; the rest is of all of it.",
             size(look.sample_bytes)
         )
     } else {
@@ -89,7 +89,7 @@ fn is_unspaced(look: &Look) -> bool {
 /// The paragraph on words, if the text's script separates them.
 fn word_section(look: &Look, html: impl FnOnce() -> String) -> String {
     match is_unspaced(look) {
-        true => "<p>Its script parts no words, so that none are counted.</p>".to_owned(),
+        true => "<p>Its script does not separate words, so none are counted.</p>".to_owned(),
         false => html(),
     }
 }
@@ -186,7 +186,7 @@ fn languages(look: &Look) -> String {
     let shown = look.vocabulary.languages.iter().filter(|(_, share)| *share >= 0.005).take(6);
     let named: Vec<String> = shown.map(|(name, share)| format!("{} {}", escape(name), percent(*share))).collect();
     let words = &look.vocabulary;
-    let language = if named.is_empty() { "Its language cannot be told.".to_owned() } else { named.join(", ") + "." };
+    let language = if named.is_empty() { "Its language was not detected.".to_owned() } else { named.join(", ") + "." };
     if is_unspaced(look) {
         return format!("<p>{language}</p>");
     }
@@ -210,12 +210,12 @@ fn cloud(words: &[Counted]) -> String {
             grouped(word.count)
         )
     };
-    if words.is_empty() { "None returns.".to_owned() } else { words.iter().map(word).collect() }
+    if words.is_empty() { "None is frequent.".to_owned() } else { words.iter().map(word).collect() }
 }
 
 fn phrases(phrases: &[Counted]) -> String {
     if phrases.is_empty() {
-        return "<p class=\"good\">No phrase of three words or more returns three times.</p>".to_owned();
+        return "<p class=\"good\">No phrase of three words or more occurs three times.</p>".to_owned();
     }
     let row = |phrase: &Counted| {
         format!(
@@ -231,15 +231,15 @@ fn sentences(look: &Look) -> String {
     let words = &look.vocabulary;
     let last = words.sentences.len();
     let column = |(place, &count): (usize, &u64)| {
-        let length = if place + 1 == last { format!("{last} and more") } else { (place + 1).to_string() };
+        let length = if place + 1 == last { format!("{last} or more") } else { (place + 1).to_string() };
         let label = if (place + 1).is_multiple_of(10) { (place + 1).to_string() } else { String::new() };
         let says = format!("{length} words: {}", number_of(count, "sentence"));
         (label, count as f64, says)
     };
     let values: Vec<_> = words.sentences.iter().enumerate().map(column).collect();
     format!(
-        "<p>A sentence has {:.1} words on average.</p>\n{}<p><small>Sentences by their number of words; the last column has all that \
-         are longer.</small></p>",
+        "<p>A sentence has {:.1} words on average.</p>\n{}<p><small>Sentences by their number of words; the last column has all \
+         longer ones.</small></p>",
         words.words_per_sentence,
         columns("sentences by their number of words", &values)
     )
@@ -255,8 +255,8 @@ fn repeated(look: &Look) -> String {
     let names = |names: &Vec<String>| names.iter().map(|name| short(name)).collect::<Vec<_>>().join(", ");
     let examples: String = found.examples.iter().map(|group| format!("<li>{}</li>\n", names(group))).collect();
     format!(
-        "<p>{} {} nearly the same as another, {} together{sampled}. They stay on one side of the split, so that nothing is \
-         validated that was learnt.</p>\n<details><summary>The largest groups</summary><ul>{examples}</ul></details>",
+        "<p>{} {} nearly the same as another, {} together{sampled}. They stay on one side of the split, so that no training \
+         text is validated on.</p>\n<details><summary>The largest groups</summary><ul>{examples}</ul></details>",
         number_of(found.documents, "document"),
         for_count(found.documents, "is", "are"),
         size(found.bytes)
@@ -266,7 +266,7 @@ fn repeated(look: &Look) -> String {
 fn boilerplate(look: &Look) -> String {
     let lines = &look.lines;
     if lines.repeated.is_empty() {
-        return "<p class=\"good\">No line returns in document after document.</p>".to_owned();
+        return "<p class=\"good\">No line repeats in many documents.</p>".to_owned();
     }
     let row = |line: &ember_data::look::RepeatedLine| {
         format!(
@@ -276,7 +276,7 @@ fn boilerplate(look: &Look) -> String {
         )
     };
     format!(
-        "<h3>Lines that return in many documents</h3>\n<p>{} of the text: headings, footers, signatures.</p>\n<table>{}</table>",
+        "<h3>Lines that repeat in many documents</h3>\n<p>{} of the text: headings, footers, signatures.</p>\n<table>{}</table>",
         percent(lines.boilerplate),
         lines.repeated.iter().take(10).map(row).collect::<String>()
     )
@@ -288,7 +288,7 @@ fn private(look: &Look) -> String {
             .to_owned();
     }
     let mut html = String::from(
-        "<p>A model may repeat these word for word to whoever asks. With <code>mask = true</code> it learns tags such as \
+        "<p>A model may repeat these word for word. With <code>mask = true</code> it learns tags such as \
          <code>[e-mail]</code> in their place.</p>\n",
     );
     for found in &look.private {
@@ -316,23 +316,20 @@ fn odd(look: &Look) -> String {
     let lines = &look.lines;
     let mut html = match lines.code {
         share if share >= 0.01 => {
-            format!("<p>{} of the text looks like the source of a program.</p>\n", percent(share))
+            format!("<p>{} of the text looks like source code.</p>\n", percent(share))
         }
         _ => String::new(),
     };
     if lines.odd_count == 0 {
-        return html
-            + "<p class=\"good\">No line is so long, or so much without spaces, that nobody would have typed it.</p>";
+        return html + "<p class=\"good\">No line is unusually long or without spaces.</p>";
     }
     let row = |line: &ember_data::look::OddLine| {
         format!("<li>{}, {}: {}\u{2026}</li>\n", short(&line.source), size(line.bytes), escape(&line.begins))
     };
     html += &format!(
-        "<p>{} {} so long, or so much without spaces, that nobody will have typed {}.</p>\n<details><summary>The \
-         first</summary><ul>{}</ul></details>",
+        "<p>{} {} unusually long or without spaces.</p>\n<details><summary>The first</summary><ul>{}</ul></details>",
         number_of(lines.odd_count, "line"),
         for_count(lines.odd_count, "is", "are"),
-        for_count(lines.odd_count, "it", "them"),
         lines.odd.iter().map(row).collect::<String>()
     );
     html
@@ -343,9 +340,9 @@ fn seen_section(seen: &Seen) -> String {
     let piece =
         |piece: &Vec<String>| format!("<p class=\"sample\">{}</p>\n", piece.iter().map(token).collect::<String>());
     let leakage = seen.leakage.map_or_else(String::new, |share| {
-        format!(" Of the stretches of some thirteen words in it, {} stand in what teaches as well.", percent(share))
+        format!(" Of its passages of some thirteen words, {} also occur in the training text.", percent(share))
     });
-    let part = if seen.share < 1.0 { format!(" Seen on {} of the text.", percent(seen.share)) } else { String::new() };
+    let part = if seen.share < 1.0 { format!(" Measured on {} of the text.", percent(seen.share)) } else { String::new() };
     let line = |(name, says): &(String, String)| {
         format!("<tr><td>{}</td><td style=\"text-align:left\">{}</td></tr>\n", escape(name), escape(says))
     };
@@ -357,8 +354,8 @@ fn seen_section(seen: &Seen) -> String {
         ),
     };
     format!(
-        "<h2>What a model will see</h2>\n<p>{} tokens, of {:.2} bytes each on average: {}.</p>\n<p>{} of the text validates: {}.{leakage}{part}</p>\n\
-         <h3>Three places, in tokens</h3>\n{}{plan}",
+        "<h2>What a model will see</h2>\n<p>{} tokens, of {:.2} bytes each on average: {}.</p>\n<p>{} of the text is for validation: {}.{leakage}{part}</p>\n\
+         <h3>Three passages, in tokens</h3>\n{}{plan}",
         grouped(seen.vocab_size as u64),
         seen.bytes_per_token,
         escape(&seen.tokenizer),
@@ -390,6 +387,6 @@ mod tests {
         let found = look(&PrepareOptions { inputs, out, ..PrepareOptions::default() }, &Silent).unwrap();
         let page = page("a", &found, None);
         assert!(page.contains("1,600 characters in 1 document and 1 file: 3 printed pages."), "{page}");
-        assert!(page.contains("To read it takes 6 minutes.") && !page.contains("A sentence has"), "{page}");
+        assert!(page.contains("Reading time: 6 minutes.") && !page.contains("A sentence has"), "{page}");
     }
 }

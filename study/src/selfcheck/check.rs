@@ -55,7 +55,7 @@ impl Check {
             let what = if part.is_empty() { self.name.to_owned() } else { format!("{}: {part}", self.name) };
             let (difference, problem) = match &got {
                 Ok(got) if got[i].len() < want[i].len() => {
-                    (None, Some(format!("{} of {} results are there", got[i].len(), want[i].len())))
+                    (None, Some(format!("{} of {} results were returned", got[i].len(), want[i].len())))
                 }
                 Ok(got) => (largest_difference(&got[i], &want[i]), None),
                 Err(problem) => (None, Some(problem.to_string())),
