@@ -119,6 +119,6 @@ mod tests {
         let near = compared([vec![vec![2.0], vec![1.0]], vec![vec![3.0], vec![1.0]]]);
         assert_eq!((near.difference, near.tolerance, near.holds, near.problem), (Some(0.5), 1.0, true, None));
         let missing = compared([vec![vec![1.0], vec![2.0]], vec![vec![1.0]]]);
-        assert_eq!((missing.holds, missing.problem.as_deref()), (false, Some("1 of 2 results are there")));
+        assert_eq!((missing.holds, missing.problem.as_deref()), (false, Some("1 of 2 results were returned")));
     }
 }

@@ -270,7 +270,7 @@ fn table(speed: &Speed, precision: Precision) -> String {
             format!("{median:>9} ({least} to {most}) of {product:.1} GFLOP/s, {size} x {size} x {size} in {in_type}"),
         ),
         ("copy, GB/s", format!("{:>9.1} read and written", speed.copy_bytes_per_s / 1e9)),
-        ("first step", format!("{:>9.2} s, the model made in {:.2} s", speed.first_step_s, speed.model_s)),
+        ("first step", format!("{:>9.2} s, the model created in {:.2} s", speed.first_step_s, speed.model_s)),
         ("peak memory", format!("{peak:>9}")),
     ];
     rows.map(|(name, value)| format!("{name:<14}{value}\n")).concat()
