@@ -145,7 +145,7 @@ mod tests {
         let training = training.index().unwrap();
         let all = together(&["a <b>cde&"], std::slice::from_ref(&checked), &training, &|| false).unwrap();
         let page = page("x.txt & more", &["a <b>cde&"], &[checked], &all, Some(&all));
-        assert!(page.contains("in 2 spans; the longest stretch has 4."));
+        assert!(page.contains("in 2 spans; the longest span has 4."));
         assert!(page.contains("<title>x.txt &amp; more</title>") && page.contains("<li id=\"s0-1\">"));
         assert!(!page.contains("http") && !page.contains("<script"));
     }

@@ -99,7 +99,7 @@ fn open_text(folder: &Path, shape: &GptConfig) -> Result<Dataset> {
     let tokens = dataset.manifest.vocab_size;
     ensure!(
         tokens <= shape.vocab_size,
-        "{}: its {tokens} different tokens are more than the {} of the run's model; they do not belong together",
+        "{}: its {tokens} different tokens are more than the {} of the run's model; prepare it again with the run's tokenizer",
         folder.display(),
         shape.vocab_size
     );

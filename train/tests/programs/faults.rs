@@ -95,7 +95,7 @@ fn nan_in_a_batch_stops_the_step_and_not_the_run() {
     copy_folder(&run, &place.path("short"));
     set(&run, &[("max_steps", "40"), ("max_skipped_batches", "20")]);
     let ran = place.train("resume poisoned --device cpu").well();
-    documented_line(&ran, &["is not finite in the checkpoint that this begins with"]);
+    documented_line(&ran, &["is not finite in the checkpoint that training starts from"]);
     let line = documented_line(&ran, &["the loss is not finite, so the step is skipped; first in embeddings, "]);
     let letter = place_in_vocabulary(&checkpoint(&run, 40), "Q");
     assert!(line.contains(&format!("wte.weight [{letter}, 0], 32 of its ")), "{line}");
