@@ -94,7 +94,7 @@ fn draw(run: &RunFolder) -> Result<(), Error> {
     let picture = run.file(folder::PLOT);
     // Opening a pipe for writing would block.
     if picture.metadata().is_ok_and(|there| !there.is_file()) {
-        let line = format!("cannot write {}: it is no regular file", picture.display());
+        let line = format!("cannot write {}: it is not a regular file", picture.display());
         return Err(Error::Write { what: "picture", source: output::Error::Refused(line) });
     }
     let rows: Vec<Row> = jsonl::read(&run.file(folder::METRICS))?;

@@ -187,7 +187,7 @@ fn texts_of(path: &Path) -> Result<Vec<String>> {
         } else {
             vec![text]
         };
-    ensure!(texts.iter().any(|text| !text.trim().is_empty()), "{name} holds no text to check; give it some");
+    ensure!(texts.iter().any(|text| !text.trim().is_empty()), "{name} holds no text to check; give a file with text");
     Ok(texts)
 }
 

@@ -115,7 +115,7 @@ fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
 fn is_agreed_to(removals: &[Removal], summaries: &[Summary], dependents: &[(PathBuf, PathBuf)]) -> Result<bool> {
     let size = bytes(removals.iter().map(Removal::bytes).sum());
     let question = format!("remove {}, {size}?", counted(removals.len(), "run"));
-    let line = format!("{question} Standard input is no terminal to answer on; add --yes");
+    let line = format!("{question} Standard input is not a terminal to answer on; add --yes");
     ensure!(io::stdin().is_terminal(), UsageError::new(line));
     let mut screen = terminal::stderr();
     let linked = removals.iter().filter_map(|removal| {

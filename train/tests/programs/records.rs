@@ -58,7 +58,7 @@ fn a_run_is_drawn_again_from_its_log_and_beside_others() {
         assert!(std::process::Command::new("mkfifo").arg(place.path("a/loss.svg")).status().unwrap().success());
         let ran = place.train("resume a --device cpu --set max_steps=41").well();
         assert!(
-            ran.err.contains("a/loss.svg: it is no regular file; ") && ran.err.contains("generate with it: "),
+            ran.err.contains("a/loss.svg: it is not a regular file; ") && ran.err.contains("generate with it: "),
             "{}",
             ran.err
         );

@@ -45,7 +45,7 @@ pub enum FolderError {
     #[error("there is no run {0}; name an existing run")]
     Missing(PathBuf),
     /// A folder that is no run and holds none.
-    #[error("{0} is no run and holds none; name a run, or a folder of runs")]
+    #[error("{0} is not a run and contains none; name a run, or a folder of runs")]
     NoRuns(PathBuf),
     /// A run cannot be removed because its folder holds other files too.
     #[error("{path} holds files that no run wrote, such as {file}; move them elsewhere first")]

@@ -195,7 +195,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/zero", &device).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         for path in [&device, &pipe, &folder.path().to_owned()] {
-            let line = format!("{} is no regular file", path.display());
+            let line = format!("{} is not a regular file", path.display());
             assert!(read::<Row>(path).unwrap_err().to_string().starts_with(&line));
             assert!(cut_back(path, |_| true).unwrap_err().to_string().starts_with(&line));
             assert!(Log::open(path).map(drop).unwrap_err().to_string().starts_with(&line));
