@@ -315,9 +315,7 @@ fn private(look: &Look) -> String {
 fn odd(look: &Look) -> String {
     let lines = &look.lines;
     let mut html = match lines.code {
-        share if share >= 0.01 => {
-            format!("<p>{} of the text looks like source code.</p>\n", percent(share))
-        }
+        share if share >= 0.01 => format!("<p>{} of the text looks like source code.</p>\n", percent(share)),
         _ => String::new(),
     };
     if lines.odd_count == 0 {
@@ -342,7 +340,8 @@ fn seen_section(seen: &Seen) -> String {
     let leakage = seen.leakage.map_or_else(String::new, |share| {
         format!(" Of its passages of some thirteen words, {} also occur in the training text.", percent(share))
     });
-    let part = if seen.share < 1.0 { format!(" Measured on {} of the text.", percent(seen.share)) } else { String::new() };
+    let part =
+        if seen.share < 1.0 { format!(" Measured on {} of the text.", percent(seen.share)) } else { String::new() };
     let line = |(name, says): &(String, String)| {
         format!("<tr><td>{}</td><td style=\"text-align:left\">{}</td></tr>\n", escape(name), escape(says))
     };

@@ -207,8 +207,7 @@ impl StartHooks for RunHooks<'_> {
 
     fn try_steps(&self, config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Fit, Error> {
         let (id, micro_batch) = (&selected.id, config.micro_batch);
-        Notes::new(self.quiet)
-            .say(format!("trying micro_batch = {micro_batch} on {id}, which compiles its kernels"));
+        Notes::new(self.quiet).say(format!("trying micro_batch = {micro_batch} on {id}, which compiles its kernels"));
         first_steps(config, shape, selected, self.quiet).map_err(training_error)
     }
 }

@@ -131,8 +131,7 @@ fn nan_in_a_batch_stops_the_step_and_not_the_run() {
     set(&short, &[("max_steps", "40"), ("max_skipped_batches", "0")]);
     let ran = place.train("resume short --device cpu");
     assert_eq!(ran.code, Some(1));
-    let line =
-        documented_line(&ran, &["error: more than max_skipped_batches = ", " is saved: look at reports/"]);
+    let line = documented_line(&ran, &["error: more than max_skipped_batches = ", " is saved: look at reports/"]);
     let last: u64 =
         fs::read_to_string(short.join("latest")).unwrap().trim().trim_start_matches("step-").parse().unwrap();
     assert!(line.contains(&format!("step {last} is saved")), "{line}");

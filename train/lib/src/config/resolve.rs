@@ -287,8 +287,7 @@ impl Settings {
                 Some(Curve::Constant) => "rises, and stays",
                 _ => "rises, then drops to its minimum at once",
             };
-            let line =
-                format!("warmup_steps = {warmup} is not shorter than lr_decay_steps = {decay}: the learning rate {rate}");
+            let line = format!("warmup_steps = {warmup} is not shorter than lr_decay_steps = {decay}: the rate {rate}");
             reasons.push(line.into());
         }
     }
