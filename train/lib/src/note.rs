@@ -54,9 +54,9 @@ impl Note {
             Self::Tuning => "the next step takes longer: it times several kernels for each matrix product, to use the \
                              fastest for the rest of the run"
                 .to_owned(),
-            Self::DiskFull(error) => format!("{}; the run goes on and tries again when it is due", line(error)),
+            Self::DiskFull(error) => format!("{}; the run continues and tries again later", line(error)),
             Self::Damaged { error, aside } => format!("{} (set aside as {})", line(error), aside.display()),
-            Self::NoSample { step, error } => format!("step {step}: no sample ({}); the run goes on", line(error)),
+            Self::NoSample { step, error } => format!("step {step}: no sample ({}); the run continues", line(error)),
         }
     }
 }

@@ -179,7 +179,7 @@ fn a_disk_that_is_full_at_a_save_costs_nothing_that_was_saved() {
     assert_eq!(ran.code, Some(1), "{}", ran.err);
     documented_line(
         &ran,
-        &["could not save step ", "free some space and resume", "; the run goes on and tries again when it is due"],
+        &["could not save step ", "free some space and resume", "; the run continues and tries again later"],
     );
     documented_line(
         &ran,

@@ -122,7 +122,7 @@ keys! {
         n_layer: usize = auto, Count(1, 512), "blocks",
             "depth", ["num_hidden_layers", "depth", "layers"];
         n_head: usize = auto, Count(1, 1024), "heads",
-            "attention heads of a block; divides n_embd", ["num_attention_heads", "heads"];
+            "attention heads per block; divides n_embd", ["num_attention_heads", "heads"];
         n_embd: usize = auto, Count(1, 65_536), "channels",
             "width", ["hidden_size", "d_model", "dim", "width"];
         context_length: usize = auto, Count(1, 1_048_576), "tokens",
@@ -235,8 +235,7 @@ keys! {
             "between two evaluations on the validation split; each may save a best checkpoint",
             ["eval_steps", "eval_every"];
         eval_tokens: u64 = auto, Count(0, MANY), "tokens",
-            "most validation tokens predicted in one evaluation, rounded up to whole windows; 0: all of \
-             them", ["eval_iters"];
+            "maximum validation tokens in an evaluation, rounded up to whole windows; 0: all", ["eval_iters"];
         checkpoint_interval: u64 = auto, Count(1, MANY), "optimizer steps",
             "between two saves of the latest checkpoint; every evaluation saves as well",
             ["save_steps", "save_interval", "checkpoint_every"];
