@@ -173,7 +173,8 @@ pub enum GroupError {
     /// The weights of the process with this rank differ from those of rank 0.
     #[error(
         "the weights of rank {0} differ from those of rank 0, as happens between devices or processors of different kinds; \
-         they are not saved: resume with processes of one kind, or with EMBER_SIMD=avx2 for all if only the processors differ"
+         they are not saved: resume with processes of one kind, or with EMBER_SIMD=avx2 for all if only the \
+         processors differ"
     )]
     OtherWeights(usize),
     /// The error of a process other than rank 0, which reports it itself.
