@@ -41,7 +41,7 @@ function dateOf(day) {
 function showFacts(head) {
   const { title, parameters, by, learned } = head.facts;
   byId("title").textContent = title;
-  const on = learned ? ` on ${size(learned.bytes)} of text` : "";
-  byId("lead").textContent = `${roughly(parameters)} parameters, trained${on}${by ? ` by ${by}` : ""}. The model and the program that runs it are in this page: nothing that you type leaves it.`;
+  const training = (learned ? ` on ${size(learned.bytes)} of text` : "") + (by ? ` by ${by}` : "");
+  byId("lead").textContent = `${roughly(parameters)} parameters${training && `, trained${training}`}. The model and the program that runs it are in this page: nothing that you type leaves it.`;
   byId("facts").append(...factsOf(head).flatMap(([name, words]) => [element("dt", { text: name }), element("dd", { text: words })]));
 }
