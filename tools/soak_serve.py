@@ -156,7 +156,7 @@ class Soak:
             try:
                 status, body = await self.client.ask(ask)
                 if status == 429:
-                    self.statuses["well-behaved, told to come again"] += 1
+                    self.statuses["well-behaved, told to try again later"] += 1
                     await asyncio.sleep(1)
                     continue
                 got = read_answer(body, ask) if status == 200 else f"status {status}: {body[:200]}"

@@ -76,7 +76,7 @@ pub(super) async fn respond(mut work: Work, mut format: impl AnswerFormat) -> Re
         let results = collect(&mut work.events, &work.parsed.prompts).await?;
         // On a blocking thread, since the answer may be long.
         let full = spawn_blocking(move || Json(format.full(&work, results)).holding(work.client())).await;
-        return full.map_err(|_| ApiError::internal("the answer could not be told"));
+        return full.map_err(|_| ApiError::internal("the answer could not be written"));
     }
     let first = match timeout(STATUS_DELAY, work.events.recv()).await {
         Ok(Some(Event::Failed(error))) => return Err(error),

@@ -68,7 +68,7 @@ impl<S: Sync> FromRequest<S> for Object {
         let (bytes, room) = read.map_err(|_| ApiError::timeout(BODY_TIMEOUT))??;
         match serde_json::from_slice(&bytes) {
             Ok(Value::Object(_)) if depth(&bytes) > MAX_DEPTH => {
-                Err(ApiError::invalid(format!("the body has lists and objects in one another deeper than {MAX_DEPTH}")))
+                Err(ApiError::invalid(format!("the body's lists and objects are nested more than {MAX_DEPTH} deep")))
             }
             Ok(Value::Object(mut object)) => {
                 object.retain(|_, value| !value.is_null()); // clients send unset parameters as null
@@ -85,7 +85,7 @@ async fn read(body: Body) -> Result<(Vec<u8>, Vec<SemaphorePermit<'static>>), Ap
     let (mut bytes, mut room) = (Vec::new(), Vec::new());
     let mut stream = body.into_data_stream();
     while let Some(piece) = stream.next().await {
-        let piece = piece.map_err(|error| ApiError::invalid(format!("the body broke off: {error}")))?;
+        let piece = piece.map_err(|error| ApiError::invalid(format!("the body is incomplete: {error}")))?;
         if bytes.len() + piece.len() > MAX_BODY_BYTES {
             return Err(ApiError::too_large(MAX_BODY_BYTES));
         }

@@ -30,22 +30,22 @@ pub(super) const MESSAGES: Parameter = ("messages", "array: objects with role an
 
 /// Parameters that a template reads besides the messages.
 pub(super) const TEMPLATE_PARAMETERS: [Parameter; 4] = [
-    ("tools", "array: tools, as the template tells of them"),
-    ("chat_template_kwargs", "object: more that the template reads"),
-    ("add_generation_prompt", "boolean: whether the beginning of an answer stands last"),
-    ("continue_final_message", "boolean: whether an answer that stands last is gone on with"),
+    ("tools", "array: tools to pass to the chat template"),
+    ("chat_template_kwargs", "object: more variables for the chat template"),
+    ("add_generation_prompt", "boolean: end the text with the beginning of an answer"),
+    ("continue_final_message", "boolean: continue the last message if it is an answer"),
 ];
 
 /// The names of OpenAI's API, and of vLLM's and llama.cpp's extensions to it.
 pub(super) const DIALECT: Dialect = Dialect {
     own: &[
         MESSAGES,
-        ("logprobs", "boolean: tell each token's log-probability"),
-        ("top_logprobs", "integer: and so many others', 20 at most"),
-        ("response_format", "object: text, json_object or json_schema"),
+        ("logprobs", "boolean: return each token's log-probability"),
+        ("top_logprobs", "integer: and those of so many most probable tokens, at most 20"),
+        ("response_format", "object: of the type text, json_object or json_schema"),
         GRAMMAR,
         ("stream_options", "object: include_usage"),
-        ("verbose", "boolean: tell the text that the conversation became"),
+        ("verbose", "boolean: return the text that the conversation became"),
         TEMPLATE_PARAMETERS[0],
         TEMPLATE_PARAMETERS[1],
         TEMPLATE_PARAMETERS[2],
@@ -78,7 +78,7 @@ pub(super) const DIALECT: Dialect = Dialect {
         Fixed {
             name: "tool_choice",
             accepts: |value, _| value == "auto" || value == "none",
-            kind: "auto or none: what is written is not read as calls of tools",
+            kind: "auto or none: tool calls are not parsed from the text",
         },
     ],
     by_folder: true,
@@ -121,7 +121,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
         (true, top) => Some(top.unwrap_or(0)),
     };
     if logprobs.is_some_and(|top| top > MAX_LOGPROBS) {
-        return Err(ApiError::param("top_logprobs", format!("top_logprobs can be {MAX_LOGPROBS} at most")));
+        return Err(ApiError::param("top_logprobs", format!("top_logprobs must be at most {MAX_LOGPROBS}")));
     }
     let (text, ids) = prompt(&parameters, model)?;
     let grammar = grammar(&parameters)?;
@@ -149,7 +149,7 @@ fn grammar(parameters: &Parameters) -> Result<Option<Grammar>, ApiError> {
         return Err(ApiError::wrong_type("response_format", "a JSON schema: an object"));
     }
     if let Some(other) = other {
-        let message = format!("only one of response_format and {} can hold a text", other.source());
+        let message = format!("only one of response_format and {} can be set", other.source());
         return Err(ApiError::param("response_format", message));
     }
     let refused =
@@ -169,10 +169,10 @@ fn template(model: &Model) -> Result<(&Template, &Tokenizer), ApiError> {
     match (&model.template, &model.tokenizer, &model.template_refused) {
         (Some(template), Some(tokenizer), _) => Ok((template, tokenizer)),
         (_, _, Some(why)) => Err(ApiError::invalid(format!(
-            "this checkpoint's chat template cannot be used: {why}; it goes on with a text, at /v1/completions"
+            "this checkpoint's chat template cannot be used: {why}; use /v1/completions, which continues a text"
         ))),
         _ => Err(ApiError::invalid(
-            "this checkpoint has no chat template: it goes on with a text, at /v1/completions, and answers nobody",
+            "this checkpoint has no chat template, so it cannot answer; use /v1/completions, which continues a text",
         )),
     }
 }
@@ -215,17 +215,17 @@ fn take_partial_answer(
 ) -> Result<Option<Map<String, Value>>, ApiError> {
     let is_answer = |message: &Map<String, Value>| message["role"] == "assistant";
     if continues == Some(true) && adds_prompt == Some(true) {
-        let message = "add_generation_prompt and continue_final_message contradict each other";
+        let message = "add_generation_prompt and continue_final_message contradict each other; leave one of them out";
         return Err(ApiError::param("continue_final_message", message));
     }
     let is_last = messages.last().is_some_and(is_answer);
     if continues == Some(true) && !is_last {
-        let message = "continue_final_message goes on with an answer, and none stands last";
+        let message = "continue_final_message needs an answer as the last message";
         return Err(ApiError::param("continue_final_message", message));
     }
     let partial = if is_last && continues != Some(false) { messages.pop() } else { None };
     if partial.is_some() && messages.last().is_some_and(is_answer) {
-        return Err(ApiError::param("messages", "two answers stand last; only one can be gone on with"));
+        return Err(ApiError::param("messages", "the last two messages are answers; only one can be continued"));
     }
     Ok(partial)
 }

@@ -30,14 +30,14 @@ use super::writing::{Event, Piece, Work};
 pub(super) const DIALECT: Dialect = Dialect {
     own: &[
         PROMPT,
-        ("logprobs", "integer: tell each token's log-probability, and so many others'"),
-        ("echo", "boolean: tell the prompt again, with logprobs measured"),
-        ("return_token_ids", "boolean: tell ids beside texts"),
-        ("trace", "integer: tell of each step what the knobs did to so many tokens, 200 at most"),
-        ("replay", "boolean: tell a trace, whose lines in a file ember-generate replay reads"),
+        ("logprobs", "integer: return each token's log-probability, and those of so many most probable tokens"),
+        ("echo", "boolean: repeat the prompt in the answer; with logprobs, score it"),
+        ("return_token_ids", "boolean: return token ids, too"),
+        ("trace", "integer: return what the knobs did to so many tokens at each step, at most 200"),
+        ("replay", "boolean: return the lines of a trace for ember-generate replay"),
         ("stream_options", "object: include_usage"),
-        ("best_of", "integer: as many as n"),
-        ("suffix", "string: what stands behind the text; none but an empty one is supported"),
+        ("best_of", "integer: must equal n"),
+        ("suffix", "string: what follows the text; must be empty"),
     ],
     knobs: &[("max_tokens", "max_new_tokens"), ("n_predict", "max_new_tokens"), ("min_tokens", "min_new_tokens")],
     without_effect: &[
@@ -68,12 +68,12 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
     let generates = settle_length(&mut knobs, model, MAX_TOKENS);
     sample_by_default(&mut knobs, model);
     if parameters.get("suffix").is_some_and(|suffix| suffix != "") {
-        let message = "suffix is not supported: this model writes on, it does not fill in";
+        let message = "suffix is not supported: this model only continues a text; leave it out";
         return Err(ApiError::param("suffix", message));
     }
     let best_of = parameters.count("best_of")?;
     if best_of.is_some_and(|best| best != knobs.num_return_sequences.unwrap_or(1)) {
-        let message = "best_of other than n is not supported; num_beams finds the most probable texts";
+        let message = "best_of must equal n; use num_beams to find the most probable texts";
         return Err(ApiError::param("best_of", message));
     }
     let config = parameters.config(knobs, server.default_seed())?;
@@ -112,7 +112,7 @@ fn header(server: &Server, model: &Model, parameters: &Parameters, parsed: &Pars
     if parsed.stream || !parsed.generates {
         return Err(ApiError::param(
             "replay",
-            "a trace is told with one whole answer; leave stream out, and write something",
+            "replay needs a whole answer with at least one new token; leave stream out, or raise max_tokens",
         ));
     }
     let weights = weights_checksum(&model.folder).map_err(|error| ApiError::internal(error.to_string()))?;

@@ -50,7 +50,7 @@ impl ApiError {
 
     /// A token outside the model's vocabulary.
     pub(super) fn unknown_token(param: &str, id: u32) -> Self {
-        Self::param(param, format!("{param} has the token {id}, which this model has not"))
+        Self::param(param, format!("{param} has the token {id}, which is outside the model's vocabulary"))
     }
 
     /// A prompt longer than the context.
@@ -66,7 +66,7 @@ impl ApiError {
     }
 
     pub(super) fn timeout(most: Duration) -> Self {
-        let message = format!("the body did not come within {} s", most.as_secs());
+        let message = format!("the body did not arrive within {} s", most.as_secs());
         Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
     }
 
@@ -84,19 +84,19 @@ impl ApiError {
     /// A model that was removed since the server started.
     pub(super) fn gone(name: &str) -> Self {
         let message = format!(
-            "the model {name:?} is gone: its folder holds none any more, as when training has saved a newer one; ask \
-             for another of /v1/models, or start the server again"
+            "the model {name:?} is gone: its folder no longer holds one, perhaps since training saved a newer one; \
+             choose another of /v1/models, or restart the server"
         );
         Self { param: Some("model".to_owned()), ..Self::new(StatusCode::NOT_FOUND, "not_found_error", message) }
     }
 
     pub(super) fn method() -> Self {
-        let message = "this route is asked in another way, GET or POST";
+        let message = "this route does not allow this method; use the other of GET and POST";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
     }
 
     pub(super) fn unauthorized() -> Self {
-        let message = "no right API key; send one as Authorization: Bearer KEY";
+        let message = "no valid API key; send one as Authorization: Bearer KEY";
         Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message)
     }
 
@@ -105,22 +105,22 @@ impl ApiError {
     }
 
     pub(super) fn busy() -> Self {
-        let message = "as many requests as this server takes are at work or waiting; come again";
+        let message = "as many requests as this server takes are running or waiting; try again later";
         Self { retry_after: Some(1), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message) }
     }
 
     /// A model that does not fit in memory while others are in use.
     pub(super) fn no_room(name: &str) -> Self {
         let message = format!(
-            "there is no memory for the model {name:?} while others are at work; come again, or start the server with \
-             more --models-mib"
+            "there is no memory for the model {name:?} while others are in use; try again later, or start the server \
+             with a larger --models-mib"
         );
         Self { param: Some("model".to_owned()), retry_after: Some(5), ..Self::unavailable(message) }
     }
 
     /// A disabled route.
     pub(super) fn disabled() -> Self {
-        let message = "this server was started without it";
+        let message = "this route was turned off when the server was started";
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", message)
     }
 

@@ -11,7 +11,7 @@ use super::request::{Parameter, Parameters};
 pub(super) const PROMPT: Parameter = ("prompt", "A text, token ids, or a list of either");
 
 /// llama.cpp's grammars.
-pub(super) const GRAMMAR: Parameter = ("grammar", "string: a grammar in GBNF that the text must fulfil");
+pub(super) const GRAMMAR: Parameter = ("grammar", "string: a grammar in GBNF that the text must follow");
 
 /// Returns whether anything is to be generated: a request may ask for 0 tokens, which the
 /// configuration does not allow. If neither the request nor the folder sets a length, it becomes
@@ -53,7 +53,7 @@ pub(super) fn includes_usage(parameters: &Parameters) -> Result<bool, ApiError> 
         _ => false,
     };
     if let Some((name, _)) = options.iter().find(|option| !is_known(*option)) {
-        let message = format!("{name} in stream_options is not supported; include_usage is");
+        let message = format!("{name} in stream_options is not supported; only include_usage is");
         return Err(ApiError::param("stream_options", message));
     }
     match options.get("include_usage") {

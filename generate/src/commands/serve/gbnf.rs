@@ -33,7 +33,7 @@ pub(super) fn to_lark(grammar: &str) -> Result<String, ApiError> {
         return Err(refused("it has no rule named root"));
     }
     if let Some((missing, _)) = parser.names.iter().find(|(_, name)| !defined.contains(name.as_str())) {
-        return Err(refused(format!("the rule {missing} is used and not defined")));
+        return Err(refused(format!("the rule {missing} is used but not defined")));
     }
     let mut lark = String::new();
     for (name, body) in rules {
@@ -49,7 +49,7 @@ pub(super) fn to_lark(grammar: &str) -> Result<String, ApiError> {
 }
 
 fn refused(why: impl std::fmt::Display) -> ApiError {
-    ApiError::param("grammar", format!("the grammar cannot be read: {why}; Lark's syntax goes to lark_grammar"))
+    ApiError::param("grammar", format!("the grammar cannot be read: {why}; Lark's syntax belongs in lark_grammar"))
 }
 
 /// Name of a character's rule.
@@ -208,7 +208,7 @@ impl Parser {
                 }
                 Some('(') => {
                     if self.depth == MAX_DEPTH {
-                        return Err(refused(format!("groups lie in one another deeper than {MAX_DEPTH}")));
+                        return Err(refused(format!("groups are nested more than {MAX_DEPTH} deep")));
                     }
                     (self.position, self.depth) = (self.position + 1, self.depth + 1);
                     self.skip_space(true);
@@ -250,7 +250,7 @@ impl Parser {
                     self.text[begin..self.position].iter().filter(|character| **character != ' ').collect();
                 let is_count =
                     mark[1..mark.len() - 1].chars().all(|character| character.is_ascii_digit() || character == ',');
-                if is_count { Ok(mark) } else { Err(refused(format!("{mark} is no number of repetitions"))) }
+                if is_count { Ok(mark) } else { Err(refused(format!("{mark} is not a number of repetitions"))) }
             }
             _ => Ok(String::new()),
         }

@@ -76,7 +76,7 @@ impl Guard {
             && text(headers, header::HOST).is_none_or(|host| origin != format!("http://{host}"))
         {
             return Err(ApiError::forbidden(format!(
-                "pages of {origin} may not ask here; allow them with --cors {origin}"
+                "pages of {origin} are not allowed; allow them with --cors {origin}"
             )));
         }
         Ok(())
@@ -96,7 +96,7 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 fn check_no_header_twice(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_twice = |name: &HeaderName| headers.get_all(name).iter().nth(1).is_some();
     match [header::HOST, header::ORIGIN, header::AUTHORIZATION].into_iter().find(is_twice) {
-        Some(name) => Err(ApiError::invalid(format!("the request's head has more than one {name}"))),
+        Some(name) => Err(ApiError::invalid(format!("the request has more than one {name} header; send one"))),
         None => Ok(()),
     }
 }
@@ -118,8 +118,8 @@ fn check_host(headers: &HeaderMap) -> Result<(), ApiError> {
     match text(headers, header::HOST) {
         Some(host) if is_own(host) => Ok(()),
         host => Err(ApiError::forbidden(format!(
-            "without keys this server answers to this machine's addresses and to localhost, not to the name {:?}: ask \
-             by its address, or start it with --api-key-file",
+            "without API keys this server must be addressed by IP address or as localhost, not as {:?}; use one of \
+             these, or start it with --api-key-file",
             host.unwrap_or_default()
         ))),
     }

@@ -149,7 +149,7 @@ pub(super) async fn slots(
     let Query(Slots { fail_on_no_slot }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let slots = server.slots();
     if fail_on_no_slot.is_some() && slots.iter().all(Option::is_some) {
-        return Err(ApiError::unavailable("no place is free"));
+        return Err(ApiError::unavailable("no slot is free"));
     }
     let loaded = server.models.loaded();
     let contexts = |name: Option<&str>| {
@@ -218,7 +218,7 @@ pub(super) async fn tokenize(State(server): State<Arc<Server>>, body: Object) ->
             Err(error) => json!({ "id": id, "piece": error.into_bytes() }),
         };
         if with_pieces && ids.len() > MAX_PIECES {
-            let message = format!("with_pieces can tell of {MAX_PIECES} tokens; the text has {}", ids.len());
+            let message = format!("with_pieces can return at most {MAX_PIECES} tokens; the text has {}", ids.len());
             return Err(ApiError::param("with_pieces", message));
         }
         let tokens = if with_pieces { ids.iter().map(|&id| piece(id)).collect() } else { json!(ids) };
@@ -255,7 +255,7 @@ pub(super) async fn detokenize(State(server): State<Arc<Server>>, body: Object) 
         let ids = tokens.as_ref().and_then(ids_of);
         let ids = ids.ok_or_else(|| ApiError::wrong_type("tokens", "a list of token ids"))?;
         if let Some(id) = ids.iter().find(|id| **id as usize >= model.engine.config().vocab_size) {
-            return Err(ApiError::param("tokens", format!("there is no token {id}")));
+            return Err(ApiError::param("tokens", format!("the token {id} is outside the model's vocabulary")));
         }
         let Some(tokenizer) = &model.tokenizer else {
             return Err(ApiError::invalid("this checkpoint holds no tokenizer"));

@@ -59,7 +59,7 @@ pub(super) fn address(typed: &str) -> Result<IpAddr, String> {
     if typed == "localhost" {
         return Ok(Ipv4Addr::LOCALHOST.into());
     }
-    let what = "write an address: 127.0.0.1 (this machine alone), 0.0.0.0 (all who can reach it) or one of its own";
+    let what = "write an IP address: 127.0.0.1 (this machine only), 0.0.0.0 (all who can reach it) or one of its own";
     typed.parse().map_err(|_| what.to_owned())
 }
 
@@ -97,7 +97,7 @@ fn ensure_threads(count: usize) -> Result<()> {
         for _ in 0..count {
             let started = thread::Builder::new().spawn_scoped(scope, || drop(gate.lock()));
             started.with_context(|| {
-                format!("cannot start {count} threads more, which the server needs; end other programs, or raise `ulimit -u`")
+                format!("cannot start {count} threads for the server; end other programs, or raise `ulimit -u`")
             })?;
         }
         drop(closed);

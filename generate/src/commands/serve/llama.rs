@@ -32,12 +32,12 @@ use prompts::{are_several, prompts};
 pub(super) const DIALECT: Dialect = Dialect {
     own: &[
         PROMPT,
-        ("n_probs", "integer: tell so many probable tokens beside each"),
-        ("post_sampling_probs", "boolean: by their probabilities behind all knobs"),
-        ("return_tokens", "boolean: tell ids, too"),
-        ("response_fields", "array: which parts of the answer to tell"),
+        ("n_probs", "integer: return so many most probable tokens for each token"),
+        ("post_sampling_probs", "boolean: return their probabilities after all knobs"),
+        ("return_tokens", "boolean: return token ids, too"),
+        ("response_fields", "array: which fields of the answer to return"),
         GRAMMAR,
-        ("t_max_predict_ms", "number: as max_time, in milliseconds; 0 or less is none"),
+        ("t_max_predict_ms", "number: as max_time, in milliseconds; 0 or less is off"),
     ],
     knobs: &[
         ("n_predict", "max_new_tokens"),
@@ -47,24 +47,24 @@ pub(super) const DIALECT: Dialect = Dialect {
     ],
     without_effect: &["backend_sampling", "cache_prompt", "id_slot", "metadata", "timings_per_token", "user"],
     fixed: &[
-        Fixed { name: "dry_multiplier", accepts: is_zero, kind: "0: there is no DRY here" },
-        Fixed { name: "dynatemp_range", accepts: is_zero, kind: "0: the temperature stays as it is" },
-        Fixed { name: "lora", accepts: |value, _| *value == json!([]), kind: "[]: there are no adapters here" },
+        Fixed { name: "dry_multiplier", accepts: is_zero, kind: "0: DRY is not supported" },
+        Fixed { name: "dynatemp_range", accepts: is_zero, kind: "0: dynamic temperature is not supported" },
+        Fixed { name: "lora", accepts: |value, _| *value == json!([]), kind: "[]: adapters are not supported" },
         Fixed {
             name: "min_keep",
             accepts: |value, _| value == 0 || value == 1,
-            kind: "0: no knob keeps more than it must",
+            kind: "0 or 1: more is not supported",
         },
-        Fixed { name: "mirostat", accepts: is_zero, kind: "0: there is no Mirostat here" },
+        Fixed { name: "mirostat", accepts: is_zero, kind: "0: Mirostat is not supported" },
         Fixed {
             name: "n_discard",
             accepts: |value, config| value == 0 || config.overflow != Overflow::Slide,
-            kind: "0: a window slides by one token",
+            kind: "0: the window slides by one token",
         },
         Fixed {
             name: "n_keep",
             accepts: |value, config| value == 0 || config.overflow != Overflow::Slide,
-            kind: "0: a window that slides keeps no beginning",
+            kind: "0: a sliding window does not keep the beginning",
         },
         Fixed {
             name: "repeat_last_n",
@@ -74,9 +74,9 @@ pub(super) const DIALECT: Dialect = Dialect {
         Fixed {
             name: "samplers",
             accepts: |value, config| has_llamacpp_semantics(config) && samplers::are_all_in_order(value),
-            kind: "penalties, top_k, typ_p, top_p, min_p, temperature: these, in this order; each is off at its own value",
+            kind: "penalties, top_k, typ_p, top_p, min_p, temperature, in this order; turn off one by its parameter",
         },
-        Fixed { name: "xtc_probability", accepts: is_zero, kind: "0: there is no XTC here" },
+        Fixed { name: "xtc_probability", accepts: is_zero, kind: "0: XTC is not supported" },
     ],
     by_folder: false,
 };
@@ -109,7 +109,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
     let (config, generates) = config(server, &parameters)?;
     let probs = parameters.count("n_probs")?.unwrap_or(0);
     if probs > MAX_PROBS {
-        return Err(ApiError::param("n_probs", format!("n_probs is {probs}; at most {MAX_PROBS} are told")));
+        return Err(ApiError::param("n_probs", format!("n_probs is {probs}; it must be at most {MAX_PROBS}")));
     }
     let probs = probs.min(model.engine.config().vocab_size);
     let after_sampling = probs > 0 && parameters.is_on("post_sampling_probs")?;
@@ -128,8 +128,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
     parsed.generates = generates;
     if after_sampling {
         if parsed.config.strategy.ranks_texts() {
-            let message =
-                "post_sampling_probs are of tokens that are taken one by one; an exact search and beams have none";
+            let message = "post_sampling_probs does not work with beams or an exact search; leave it out";
             return Err(ApiError::param("post_sampling_probs", message));
         }
         parsed = parsed.with_trace("post_sampling_probs", probs)?;

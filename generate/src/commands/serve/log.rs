@@ -25,7 +25,7 @@ impl RequestLog {
         let is_new = !path.metadata().is_ok_and(|there| there.is_file() && there.len() > 0);
         ensure!(
             is_new || is_log(path),
-            "--log-requests {}: it is there already, and is no log of requests; name a new file",
+            "--log-requests {}: the file exists and is not a log of requests; name a new file",
             path.display()
         );
         let file = OpenOptions::new().create(true).append(true).open(path);
@@ -42,7 +42,7 @@ impl RequestLog {
             let path = self.path.display();
             self.reported.call_once(|| {
                 terminal::say(format_args!(
-                    "cannot write --log-requests {path}: {error}; requests are answered, and some are not in it"
+                    "cannot write --log-requests {path}: {error}; requests are answered, but some are missing in it"
                 ))
             });
         }
@@ -76,7 +76,7 @@ mod tests {
         for content in ["a novel\n", "{\"prompts\": []}\n", "[1]\n", "\n"] {
             std::fs::write(at("other"), content).unwrap();
             let error = RequestLog::open(&at("other")).err().unwrap().to_string();
-            assert!(error.contains("is no log of requests"), "{error}");
+            assert!(error.contains("is not a log of requests"), "{error}");
             assert_eq!(std::fs::read_to_string(at("other")).unwrap(), content);
         }
         std::fs::write(at("empty"), "").unwrap();

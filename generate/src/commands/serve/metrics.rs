@@ -36,20 +36,20 @@ fn counters(server: &Server) -> Vec<Row> {
     let counts = &server.counts;
     let Passes { steps, tokens } = server.models.passes();
     vec![
-        ("llamacpp:prompt_tokens_total", "Tokens of prompts that were read", of(&counts.prompt_tokens)),
-        ("llamacpp:prompt_tokens_cached_total", "Tokens of prompts that the cache held", of(&counts.cached_tokens)),
+        ("llamacpp:prompt_tokens_total", "Prompt tokens read", of(&counts.prompt_tokens)),
+        ("llamacpp:prompt_tokens_cached_total", "Prompt tokens found in the cache", of(&counts.cached_tokens)),
         ("llamacpp:prompt_seconds_total", "Seconds until first tokens", of(&counts.prompt_micros) / 1e6),
         ("llamacpp:tokens_predicted_total", "Tokens written", of(&counts.written_tokens)),
-        ("llamacpp:tokens_predicted_seconds_total", "Seconds from first tokens on", of(&counts.writing_micros) / 1e6),
-        ("llamacpp:n_decode_total", "Passes through models", steps as f64),
-        ("llamacpp:spec_decode_num_draft_tokens_total", "Tokens guessed", of(&counts.drafted)),
-        ("llamacpp:spec_decode_num_accepted_tokens_total", "Guesses that came true", of(&counts.accepted)),
-        ("llamacpp:spec_decode_num_drafts_total", "Passes that checked guesses", of(&counts.drafts)),
+        ("llamacpp:tokens_predicted_seconds_total", "Seconds after first tokens", of(&counts.writing_micros) / 1e6),
+        ("llamacpp:n_decode_total", "Forward passes through models", steps as f64),
+        ("llamacpp:spec_decode_num_draft_tokens_total", "Draft tokens proposed", of(&counts.drafted)),
+        ("llamacpp:spec_decode_num_accepted_tokens_total", "Draft tokens accepted", of(&counts.accepted)),
+        ("llamacpp:spec_decode_num_drafts_total", "Forward passes that checked draft tokens", of(&counts.drafts)),
         ("llamacpp:n_tokens_max", "Most tokens of a request", of(&counts.longest)),
         ("ember:tokens_total", "Tokens that went through models", tokens as f64),
         ("ember:requests_total", "Requests for text", of(&counts.requests)),
-        ("ember:requests_refused_total", "Of them those that found no place", of(&counts.refused)),
-        ("ember:requests_cancelled_total", "Of them those that nobody waited for to the end", of(&counts.cancelled)),
+        ("ember:requests_refused_total", "Requests refused because the queue was full", of(&counts.refused)),
+        ("ember:requests_cancelled_total", "Requests whose client left before the end", of(&counts.cancelled)),
     ]
 }
 
@@ -63,17 +63,17 @@ fn gauges(server: &Server) -> Vec<Row> {
     vec![
         (
             "llamacpp:prompt_tokens_seconds",
-            "Tokens of prompts read a second",
+            "Prompt tokens read per second",
             rate(&counts.prompt_tokens, &counts.prompt_micros),
         ),
         (
             "llamacpp:predicted_tokens_seconds",
-            "Tokens written a second, by each request",
+            "Tokens written per second and request",
             rate(&counts.later_tokens, &counts.writing_micros),
         ),
-        ("llamacpp:requests_processing", "Requests at work", running as f64),
-        ("llamacpp:requests_deferred", "Requests that wait for a place", of(&counts.waiting)),
-        ("llamacpp:n_busy_slots_per_decode", "Tokens a pass", tokens as f64 / (steps as f64).max(1.0)),
+        ("llamacpp:requests_processing", "Requests running", running as f64),
+        ("llamacpp:requests_deferred", "Requests waiting for a slot", of(&counts.waiting)),
+        ("llamacpp:n_busy_slots_per_decode", "Tokens per forward pass", tokens as f64 / (steps as f64).max(1.0)),
         ("ember:models_loaded", "Models in memory", server.models.engine_count() as f64),
         ("ember:cache_bytes", "Bytes of the caches in use", bytes.sum::<usize>() as f64),
     ]

@@ -73,21 +73,21 @@ pub struct ServeArgs {
     #[arg(long)]
     checkpoints: bool,
 
-    /// Serve the model in this folder, or of a model's file (.gguf, ckpt.pt, .bin), under this name; may
-    /// be given again. Without --from only these
+    /// Serve the model of this folder or model file (.gguf, ckpt.pt, .bin) under this name; may be
+    /// given again. Without --from, only these are served
     #[arg(long, value_name = "NAME=FOLDER", value_parser = names::parse_named)]
     model: Vec<NamedFolder>,
 
-    /// The address to listen on; another than this machine's own needs --api-key-file or --insecure
+    /// The address to listen on; one that others can reach needs --api-key-file or --insecure
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", value_parser = listen::address)]
     host: IpAddr,
 
-    /// The port to listen on; 0 takes any that is free, which is said: with --quiet the address is all
-    /// that is written to standard output
+    /// The port to listen on; 0 takes any free one, and with --quiet writes the address to standard
+    /// output
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     port: u16,
 
-    /// A file with a key on each line: who asks must send one, as `Authorization: Bearer KEY`
+    /// A file with an API key on each line; clients must send one as `Authorization: Bearer KEY`
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
 
@@ -95,40 +95,38 @@ pub struct ServeArgs {
     #[arg(long)]
     insecure: bool,
 
-    /// A web page's origin, such as `https://example.org`, that may ask from a browser; may be given
+    /// The origin of web pages that may use the server, such as `https://example.org`; may be given
     /// again
     #[arg(long, value_name = "ORIGIN", value_parser = guard::origin)]
     cors: Vec<String>,
 
-    /// Requests that are written at once; the others wait
+    /// Requests that run at the same time; others wait
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     at_once: u16,
 
-    /// Requests that may wait; beyond them clients are told to come again
+    /// Requests that may wait; others are refused with status 429
     #[arg(long, value_name = "N", default_value_t = 256)]
     queue: u16,
 
-    /// Most tokens of prompts that are read in one step; while other texts are written fewer, as many
-    /// as make their next token take twice as long
+    /// Most prompt tokens to read in one step; while other texts are being written, only as many as
+    /// double the time to their next token
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(4..))]
     tokens_per_step: u16,
 
-    /// Memory for a model's cache: of the texts at work, and of beginnings that may come again
+    /// Memory for each model's KV cache: the running texts, and prefixes that may be used again
     #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     cache_mib: u32,
 
-    /// Memory for models, weights and caches: where another is asked for, the least recently used
-    /// leaves
+    /// Memory for all models' weights and caches; to load another model, the least recently used one
+    /// is unloaded
     #[arg(long, value_name = "MIB", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
     models_mib: u32,
 
-    /// Leave out what tells others of the server: its page, who is at work, or counts; may be given
-    /// again
+    /// Turn off a route: the page, the list of running requests, or the counters; may be given again
     #[arg(long, value_name = "WHAT")]
     without: Vec<Optional>,
 
-    /// Write what is asked and what it took into this file, a line of JSON for each request;
-    /// prompts are in it
+    /// Log every request and its cost to this file, one JSON object a line; prompts are included
     #[arg(long, value_name = "FILE")]
     log_requests: Option<PathBuf>,
 
@@ -150,7 +148,7 @@ Examples:
   ember-generate serve --from runs/mine --port 9000    another run, another port
   curl localhost:8080/v1/completions -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}'
 
-A browser at the address gives a page to write with the model. The API is OpenAI's and llama.cpp's: docs/serving.md.";
+Open the address in a browser to write with the model. The API is OpenAI's and llama.cpp's: docs/serving.md.";
 
 pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
@@ -198,7 +196,7 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let server = Arc::new(server);
     let app = router(Arc::clone(&server), Arc::new(guard), &args.without);
     let runtime = listen::runtime()?;
-    notes.say(format!("listening on http://{address}; Ctrl-C ends when what is being written is finished"));
+    notes.say(format!("listening on http://{address}; Ctrl-C stops the server once running requests have finished"));
     if args.port == 0 && common.quiet {
         // The caller has no other way to learn the port.
         let mut out = terminal::stdout();
@@ -245,12 +243,12 @@ fn open(
 fn print_models(models: &Models, first: &Model, notes: &Notes) {
     notes.say(format!("model: {} ({})", first.name, first.folder.display()));
     notes.say(format!(
-        "cache: {} positions for texts at work and beginnings that come again, {} MiB",
+        "KV cache: {} positions for running texts and cached prefixes, {} MiB",
         first.usable_slots,
         first.memory.cache_bytes() >> 20
     ));
     for NamedFolder { name, .. } in models.all().iter().skip(1) {
-        notes.say(format!("model: {name}, when it is asked for"));
+        notes.say(format!("model: {name}, loaded on first use"));
     }
 }
 

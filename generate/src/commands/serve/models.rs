@@ -89,7 +89,7 @@ impl LoadOptions {
         ensure!(
             slots >= least,
             UsageError::new(format!(
-                "--cache-mib {}: two texts of {context} tokens, as many as this model looks back on, need {}",
+                "--cache-mib is {}; two texts of the model's context of {context} tokens need at least {}",
                 self.cache_bytes >> 20,
                 (least * slot_bytes).div_ceil(1 << 20)
             ))
@@ -322,7 +322,7 @@ impl Models {
         };
         if lock(&self.template_reported).insert(name.to_owned()) {
             self.notes
-                .say(format!("model {name}: its chat template cannot be used, and no conversation be held: {error}"));
+                .say(format!("model {name}: its chat template cannot be used, so conversations are refused: {error}"));
         }
         (None, Some(error))
     }
@@ -447,6 +447,6 @@ mod tests {
     fn a_cache_has_room_for_two_texts_of_the_whole_context() {
         let folder = tempfile::tempdir().unwrap();
         let error = models_of(folder.path(), 1000, 1 << 30).unwrap().load_default().err().unwrap().to_string();
-        assert!(error.starts_with("--cache-mib 0: two texts of 64 tokens"), "{error}");
+        assert!(error.starts_with("--cache-mib is 0; two texts of the model's context of 64 tokens"), "{error}");
     }
 }

@@ -74,7 +74,7 @@ impl Served {
         for (i, NamedFolder { name, .. }) in self.folders.iter().enumerate() {
             ensure!(
                 self.folders[..i].iter().all(|other| other.name != *name),
-                UsageError::new(format!("two models are called {name}; give each a name by --model NAME=FOLDER"))
+                UsageError::new(format!("two models are named {name}; name them apart with --model NAME=FOLDER"))
             );
         }
         Ok(())
@@ -96,7 +96,7 @@ pub(super) fn served(from: Option<&Path>, found: PathBuf, checkpoints: bool) -> 
         return Ok(Served { folders, run: None });
     }
     let Some(run) = run else {
-        bail!(UsageError::new("--checkpoints: this is no run, whose checkpoints could be served"))
+        bail!(UsageError::new("--checkpoints needs a run; name one with --from, or drop --checkpoints"))
     };
     run_folder::checkpoints(run)?;
     Ok(Served { folders, run: Some(run.to_owned()) })

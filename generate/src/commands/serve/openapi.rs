@@ -35,14 +35,14 @@ const fn get(path: &'static str, also: &'static [&'static str], about: &'static 
 const MODEL: Parameter = COMMON[0];
 
 const ROUTES: &[Route] = &[
-    get("/health", &[], "Whether the server is there; needs no key"),
-    get("/v1/models", &["/models"], "The models that can be asked for"),
-    get("/v1/models/{model}", &["/models/{model}"], "One of them"),
+    get("/health", &[], "Whether the server is running; needs no key"),
+    get("/v1/models", &["/models"], "The available models"),
+    get("/v1/models/{model}", &["/models/{model}"], "One model"),
     Route {
         path: "/v1/completions",
         also: &[],
         is_post: true,
-        about: "Goes on with texts, as OpenAI's API does",
+        about: "Continues texts, as OpenAI's API does",
         required: &["prompt"],
         parameters: &[],
         dialect: Some(&completions::DIALECT),
@@ -51,7 +51,7 @@ const ROUTES: &[Route] = &[
         path: "/v1/chat/completions",
         also: &["/chat/completions"],
         is_post: true,
-        about: "Answers a conversation, where the checkpoint has a chat template",
+        about: "Answers a conversation, if the checkpoint has a chat template",
         required: &["messages"],
         parameters: &[],
         dialect: Some(&chat::DIALECT),
@@ -60,7 +60,7 @@ const ROUTES: &[Route] = &[
         path: "/v1/chat/completions/input_tokens",
         also: &["/chat/completions/input_tokens"],
         is_post: true,
-        about: "How many tokens a conversation is; what else a conversation may have is let pass",
+        about: "Counts a conversation's tokens; accepts and ignores a conversation's other parameters",
         required: &["messages"],
         parameters: CONVERSATION_PARAMETERS,
         dialect: None,
@@ -69,7 +69,7 @@ const ROUTES: &[Route] = &[
         path: "/completion",
         also: &["/completions"],
         is_post: true,
-        about: "Goes on with texts, as llama.cpp's server does, by its defaults",
+        about: "Continues texts, as llama.cpp's server does, with its defaults",
         required: &["prompt"],
         parameters: &[],
         dialect: Some(&llama::DIALECT),
@@ -78,7 +78,7 @@ const ROUTES: &[Route] = &[
         path: "/apply-template",
         also: &[],
         is_post: true,
-        about: "The text that a conversation becomes; what else a conversation may have is let pass",
+        about: "The text that a conversation becomes; accepts and ignores a conversation's other parameters",
         required: &["messages"],
         parameters: CONVERSATION_PARAMETERS,
         dialect: None,
@@ -90,10 +90,10 @@ const ROUTES: &[Route] = &[
         about: "A text as tokens",
         required: &["content"],
         parameters: &[
-            ("content", "string: the text; prompt is the same"),
-            ("add_special", "boolean: with what stands before a prompt; add_special_tokens is the same"),
-            ("parse_special", "boolean: names of special tokens are these tokens"),
-            ("with_pieces", "boolean: with the text of each"),
+            ("content", "string: the text; prompt is another name for it"),
+            ("add_special", "boolean: add the tokens that stand before a prompt; add_special_tokens is another name for it"),
+            ("parse_special", "boolean: read names of special tokens as these tokens"),
+            ("with_pieces", "boolean: return the text of each token"),
             MODEL,
         ],
         dialect: None,
@@ -108,11 +108,11 @@ const ROUTES: &[Route] = &[
         dialect: None,
     },
     get("/tokenizer_info", &[], "The tokenizer's special tokens"),
-    get("/props", &[], "What the model is, and every knob"),
-    get("/slots", &[], "Who is at work"),
-    get("/metrics", &[], "Counts of what was done, as Prometheus reads them"),
-    get("/openapi.json", &[], "This, for tools"),
-    get("/docs", &[], "This, as a page"),
+    get("/props", &[], "The model's properties, and every knob"),
+    get("/slots", &[], "The running requests"),
+    get("/metrics", &[], "Counters for Prometheus"),
+    get("/openapi.json", &[], "This description, for tools"),
+    get("/docs", &[], "This description, as a page"),
     get("/", &[], "The page to write with"),
 ];
 
@@ -158,7 +158,7 @@ pub(super) async fn openapi() -> Json {
         "info": {
             "title": "ember-generate serve",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "A checkpoint behind HTTP: OpenAI's API and llama.cpp's, and every knob of the command line.",
+            "description": "Checkpoints over HTTP: OpenAI's API and llama.cpp's, and every knob of the command line.",
         },
         "paths": paths,
         "components": { "securitySchemes": { "key": { "type": "http", "scheme": "bearer" } } },
@@ -173,17 +173,17 @@ fn responses(route: &Route) -> Value {
     };
     let mut responses = json!({ "200": { "description": "The answer", "content": { kind: {} } } });
     let error = |description: &str| json!({ "description": description, "content": { "application/json": {} } });
-    responses["401"] = error("No right key, where the server has keys");
-    responses["403"] = error("Asked by a name or from a page that is not let in");
+    responses["401"] = error("No valid key, if the server has keys");
+    responses["403"] = error("A host name or a page that is not allowed");
     if route.is_post {
-        responses["400"] = error("Something that cannot be followed; the message says what");
+        responses["400"] = error("The request cannot be honoured; the message says why");
         responses["413"] = error("The body is too long");
     }
     if route.is_post || route.path.contains("{model}") {
         responses["404"] = error("There is no such model");
     }
     if route.dialect.is_some() {
-        responses["429"] = error("As many requests as the server takes are at work or wait");
+        responses["429"] = error("As many requests as the server takes are running or waiting");
         responses["200"]["content"]["text/event-stream"] = json!({});
     }
     responses
@@ -210,7 +210,7 @@ fn properties(route: &Route) -> Map<String, Value> {
 fn knob_schema(knob: &Knob) -> Value {
     let mut about = knob.meaning.trim().to_owned();
     if knob.name == "max_new_tokens" {
-        about += "; 0 writes none, -1 is as long as the context allows";
+        about += "; 0 writes none, -1 as many as the context allows";
     }
     match &knob.of(&GenerationConfig::default()).to_json() {
         Value::Number(number) if number.is_f64() => json!({ "type": "number", "description": about }),
@@ -231,7 +231,7 @@ fn property(about: &str) -> Value {
 
 /// `GET /docs`: the routes as a page.
 pub(super) async fn docs() -> Response {
-    let mut body = String::from("<h1>What this server can be asked</h1>\n");
+    let mut body = String::from("<h1>The server's API</h1>\n");
     for route in ROUTES {
         let method = if route.is_post { "POST" } else { "GET" };
         let paths = route.paths().collect::<Vec<_>>().join(", ");

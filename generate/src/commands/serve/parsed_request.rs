@@ -44,19 +44,18 @@ impl ParsedRequest {
     /// Adds a trace of so many candidates per step; `param` is the parameter that requests it.
     pub(super) fn with_trace(self, param: &str, candidates: usize) -> Result<Self, ApiError> {
         if candidates > MAX_TRACED {
-            return Err(ApiError::param(param, format!("{param} can tell of {MAX_TRACED} tokens a step at most")));
+            return Err(ApiError::param(param, format!("{param} can return at most {MAX_TRACED} tokens per step")));
         }
         if candidates > 0 && self.config.draft_tokens > 0 {
-            let message =
-                format!("{param} tells how each token was chosen, which drafts leave out; leave draft_tokens out");
+            let message = format!("{param} does not work with drafts; leave draft_tokens out");
             return Err(ApiError::param(param, message));
         }
         let traced = Self { traced_candidates: candidates, ..self };
         if traced.reported_candidates() > MAX_CANDIDATES {
             let (tokens, beside) = (traced.tokens, traced.candidates_per_token());
             return Err(ApiError::invalid(format!(
-                "this may tell of {tokens} tokens with {beside} candidates each; at most {MAX_CANDIDATES} candidates can be told \
-                 of in all: ask for fewer or shorter texts, or fewer candidates"
+                "the answer may have {tokens} tokens with {beside} candidates each, and can have {MAX_CANDIDATES} \
+                 candidates in all; ask for fewer or shorter texts, or fewer candidates"
             )));
         }
         Ok(traced)
@@ -68,8 +67,8 @@ impl ParsedRequest {
         let has_end = self.config.overflow != Overflow::Slide || self.streams_tokens();
         if !has_end && written > MAX_CANDIDATES {
             return Err(ApiError::invalid(format!(
-                "this may write {written} tokens in a window that slides; an answer that is told whole can have {MAX_CANDIDATES}: ask \
-                 for fewer, or for a stream that tells token by token"
+                "this may write {written} tokens with a sliding window, and an answer that is sent whole can have \
+                 {MAX_CANDIDATES}; ask for fewer, or for a stream that sends token by token"
             )));
         }
         Ok(self)
@@ -81,8 +80,8 @@ impl ParsedRequest {
         let each = self.config.num_return_sequences;
         if bytes.saturating_mul(each) > MAX_REPEATED_BYTES {
             return Err(ApiError::invalid(format!(
-                "this would tell the prompts, and what was asked, again in {bytes} bytes {each} times; {} MiB can be told again in all: \
-                 ask for fewer texts, or for less in each",
+                "the answer would repeat {bytes} bytes of the request {each} times, and can repeat {} MiB in all; ask \
+                 for fewer texts, or send less",
                 MAX_REPEATED_BYTES >> 20
             )));
         }
@@ -155,8 +154,8 @@ pub(super) fn check_slots(
     let slots = prompts.iter().map(most).fold(0, usize::saturating_add);
     if slots > usable_slots {
         return Err(ApiError::invalid(format!(
-            "this may take {slots} positions of the cache, which has {usable_slots}; ask for fewer or shorter texts, \
-             or start the server with more --cache-mib"
+            "this may take {slots} positions of the KV cache, which has {usable_slots}; ask for fewer or shorter \
+             texts, or start the server with a larger --cache-mib"
         )));
     }
     Ok(())
@@ -168,8 +167,8 @@ pub(super) fn check_ranked(prompts: usize, config: &GenerationConfig) -> Result<
     if config.strategy.has_beams() && ranked > MAX_RANKED {
         let (beams, ends) = (config.num_beams, config.end_tokens.len());
         return Err(ApiError::invalid(format!(
-            "{beams} beams of each prompt with {ends} tokens that end a text are {ranked} candidates a step, of which \
-             {MAX_RANKED} can be ranked; send fewer of one of them"
+            "{beams} beams per prompt and {ends} end tokens give {ranked} candidates per step, and {MAX_RANKED} can \
+             be ranked; ask for fewer prompts, beams or end tokens"
         )));
     }
     Ok(())

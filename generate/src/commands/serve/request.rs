@@ -46,24 +46,24 @@ pub(super) struct Fixed {
 
 /// Parameters of every dialect.
 pub(super) const COMMON: &[Parameter] = &[
-    ("model", "string: one of /v1/models; without it the first"),
-    ("n", "integer: how many texts of each prompt"),
-    ("stream", "boolean: pieces as server-sent events, as they are written"),
+    ("model", "string: one of /v1/models; by default the first"),
+    ("n", "integer: number of texts for each prompt"),
+    ("stream", "boolean: send the text as it is written, as server-sent events"),
     ("stop", "A string that ends the text, or a list of them"),
-    ("seed", "integer: names the draws; the same seed writes the same text"),
-    ("logit_bias", "Added to tokens' logits: an object of ids with numbers, or a list of pairs"),
-    ("stop_token_ids", "array: tokens that end the text, too"),
-    ("ignore_eos", "boolean: no token ends the text"),
-    ("parse_special", "boolean: names of special tokens in texts are these tokens"),
+    ("seed", "integer: seed of the random draws; the same seed gives the same text"),
+    ("logit_bias", "Numbers to add to tokens' logits: an object with token ids as keys, or a list of pairs"),
+    ("stop_token_ids", "array: more token ids that end the text"),
+    ("ignore_eos", "boolean: ignore the model's end tokens"),
+    ("parse_special", "boolean: read names of special tokens in texts as these tokens"),
     ("strategy", "string: greedy, sample, beam, beam-sample, diverse-beam or exact"),
-    ("regex", "string: an expression that the text must fulfil"),
-    ("json_schema", "object: a JSON schema that the text must fulfil"),
-    ("lark_grammar", "string: a grammar that the text must fulfil"),
-    ("return_progress", "boolean: a stream tells how far the prompts are read"),
+    ("regex", "string: a regular expression that the text must match"),
+    ("json_schema", "object: a JSON Schema that the text must follow"),
+    ("lark_grammar", "string: a Lark grammar that the text must follow"),
+    ("return_progress", "boolean: report in a stream how much of the prompts has been read"),
     (
         "draft_tokens",
-        "integer: guess so many tokens at a time from what followed the last words before: faster; greedy writes the same \
-         text, sampling another of the same distribution",
+        "integer: write faster by proposing so many tokens at a time, from what followed the last words earlier in the \
+         text; greedy text stays the same, sampled text has the same distribution",
     ),
 ];
 
@@ -89,7 +89,7 @@ const MIN_SIMILARITY: f64 = 0.6;
 const MAX_TEXTS: usize = 128;
 
 /// Description of the values of a length limit.
-const LIMIT_KIND: &str = "a whole number; below 0 it is as long as the context allows";
+const LIMIT_KIND: &str = "a whole number; below 0 means as many as the context allows";
 
 /// Most stop strings: each is searched for after every token.
 const MAX_STOPS: usize = 1024;
@@ -228,7 +228,7 @@ impl<'a> Parameters<'a> {
         let stops_are_asked = knobs.stop_strings.is_some_and(|stops| !stops.is_empty());
         self.check_stops(stops_are_asked, &mut config.stop_strings)?;
         if config.strategy == Strategy::Exact && config.max_nodes > MAX_NODES {
-            return Err(ApiError::param("max_nodes", format!("max_nodes can be {MAX_NODES} at most")));
+            return Err(ApiError::param("max_nodes", format!("max_nodes must be at most {MAX_NODES}")));
         }
         config.seed = self.seed(default_seed)?;
         config.end_tokens = self.end_tokens()?;
@@ -251,7 +251,7 @@ impl<'a> Parameters<'a> {
             stops.clear();
         }
         if stops.len() > MAX_STOPS {
-            return Err(ApiError::param(name, format!("{name} can have {MAX_STOPS} strings at most")));
+            return Err(ApiError::param(name, format!("{name} can have at most {MAX_STOPS} strings")));
         }
         Ok(())
     }
@@ -328,7 +328,7 @@ impl<'a> Parameters<'a> {
         check_prompts(param, &prompts, &config, shape)?;
         let each = config.num_return_sequences;
         if prompts.len().saturating_mul(each) > MAX_TEXTS {
-            return Err(ApiError::param("n", format!("at most {MAX_TEXTS} texts can be asked for at once")));
+            return Err(ApiError::param("n", format!("a request can ask for at most {MAX_TEXTS} texts")));
         }
         check_ranked(prompts.len(), &config)?;
         let rows = if config.strategy.has_beams() { config.num_beams.max(each) } else { each };
@@ -363,7 +363,7 @@ impl<'a> Parameters<'a> {
             Some(Value::String(text)) => Ok(Some(text.clone())),
             Some(schema @ (Value::Object(_) | Value::Bool(_))) if name == "json_schema" => Ok(Some(schema.to_string())),
             Some(_) if name == "json_schema" => {
-                Err(ApiError::wrong_type(name, "a schema: an object, true, false, or their text"))
+                Err(ApiError::wrong_type(name, "a schema: an object, true or false, or one of these as a string"))
             }
             Some(_) => Err(ApiError::wrong_type(name, "a string")),
         };
@@ -383,7 +383,7 @@ impl<'a> Parameters<'a> {
         match found.next() {
             None => Ok(first),
             Some(_) => {
-                Err(ApiError::invalid("only one of regex, json_schema, lark_grammar and grammar can hold a text"))
+                Err(ApiError::invalid("only one of regex, json_schema, lark_grammar and grammar can be set"))
             }
         }
     }
@@ -417,7 +417,7 @@ fn unknown(dialect: &Dialect, name: &str) -> ApiError {
     let nearest =
         meant.map(|(_, ours)| *ours).or_else(|| closest().filter(|other| similarity(other) >= MIN_SIMILARITY));
     let advice = match nearest {
-        Some(nearest) => format!("the nearest is {nearest}"),
+        Some(nearest) => format!("did you mean {nearest}?"),
         None => "/openapi.json lists them".to_owned(),
     };
     ApiError::param(&name, format!("there is no parameter {name:?}; {advice}"))

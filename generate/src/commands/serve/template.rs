@@ -107,12 +107,12 @@ impl Template {
         let own = context! { messages, tools, documents => (), add_generation_prompt => adds_prompt };
         let [kwargs, tokens] = [&kwargs, &Value::Object(self.tokens.clone())].map(minijinja::Value::from_serialize);
         let (environment, values) = (Arc::clone(&self.environment), context! { ..kwargs, ..own, ..tokens });
-        let refused = |why: String| ApiError::param("messages", format!("the chat template refuses them: {why}"));
+        let refused = |why: String| ApiError::param("messages", format!("the chat template cannot render them: {why}"));
         let rendered = self.bound.give(move || environment.get_template("chat")?.render(values));
         match rendered {
             Ok(Ok(text)) if text.len() <= MAX_TEXT_BYTES => Ok(text),
             Ok(Err(error)) => Err(refused(error.detail().map_or_else(|| error.to_string(), str::to_owned))),
-            Ok(Ok(_)) => Err(refused(format!("what they become is longer than {} MiB", MAX_TEXT_BYTES >> 20))),
+            Ok(Ok(_)) => Err(refused(format!("the rendered text is longer than {} MiB", MAX_TEXT_BYTES >> 20))),
             Err(beyond) => Err(refused(bound_message(beyond))),
         }
     }

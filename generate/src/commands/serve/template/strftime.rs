@@ -25,7 +25,7 @@ where
     let (directives, trailing) = format.split_at(format.len() - percents % 2);
     for item in StrftimeItems::new(directives) {
         let result = match item {
-            Item::Error => return Err(format!("strftime_now does not know a mark in {format}")),
+            Item::Error => return Err(format!("strftime_now does not know a directive in {format}")),
             // Python's `datetime.now()` has no time zone, and microsecond resolution.
             Item::Fixed(Fixed::TimezoneName | Fixed::TimezoneOffset) => Ok(()),
             Item::Numeric(Numeric::Nanosecond, _) => write!(text, "{:06}", moment.timestamp_subsec_micros()),
@@ -90,6 +90,6 @@ mod tests {
 
     #[test]
     fn a_mark_that_is_not_known_is_named() {
-        assert_eq!(now("%d %Q").as_deref(), Err(&"strftime_now does not know a mark in %d %Q".to_owned()));
+        assert_eq!(now("%d %Q").as_deref(), Err(&"strftime_now does not know a directive in %d %Q".to_owned()));
     }
 }

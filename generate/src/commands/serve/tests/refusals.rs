@@ -10,10 +10,10 @@ fn what_cannot_be_followed_is_refused_by_name() {
         assert_eq!((status, &answer["error"]["param"]), (400, &json!(param)), "{answer}");
         assert!(answer["error"]["message"].as_str().unwrap().contains(words), "{answer}");
     };
-    refused(json!({ "prompt": "a", "temperatur": 1 }), "temperatur", "the nearest is temperature");
+    refused(json!({ "prompt": "a", "temperatur": 1 }), "temperatur", "did you mean temperature?");
     refused(json!({ "prompt": "a", "top_p": "much" }), "top_p", "top_p must be a number");
     refused(json!({ "prompt": "a", "suffix": "b" }), "suffix", "not supported");
-    refused(json!({ "prompt": "a", "guided_json": {} }), "guided_json", "the nearest is json_schema");
+    refused(json!({ "prompt": "a", "guided_json": {} }), "guided_json", "did you mean json_schema?");
     refused(json!({ "prompt": "a", "stream_options": { "include_usage": "yes" } }), "stream_options", "include_usage");
     refused(json!({ "prompt": "a", "stream_options": { "usage": true } }), "stream_options", "usage in stream_options");
     refused(json!({ "prompt": "a", "bad_words": ["x"] }), "bad_words", "x");
@@ -44,7 +44,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     }
     refused(json!({ "prompt": "a", "suppress_tokens": [999] }), "suppress_tokens", "suppress_tokens has the token 999");
     refused(json!({ "prompt": "a", "n": 0 }), "n", "n is 0; it must be from 1 to 128");
-    refused(json!({ "prompt": "a", "max_tokens": "5" }), "max_tokens", "below 0 it is as long as the context allows");
+    refused(json!({ "prompt": "a", "max_tokens": "5" }), "max_tokens", "below 0 means as many as the context allows");
     refused(json!({ "prompt": "a", "n": 2, "temperature": 0 }), "n", "greedy ignores n; leave it out");
     refused(json!({ "prompt": "a", "top_k": 2, "temperature": 0 }), "top_k", "means greedy, which ignores top_k;");
     refused(json!({ "prompt": "a", "max_nodes": 2 }), "max_nodes", "sampling ignores max_nodes;");
@@ -81,27 +81,27 @@ fn what_cannot_be_followed_is_refused_by_name() {
         (
             "/completion",
             json!({ "prompt": "a", "num_beams": 2, "n_probs": 1, "post_sampling_probs": true }),
-            "beams have none",
+            "does not work with beams",
         ),
         (
             "/completion",
             json!({ "prompt": "a", "strategy": "exact", "n_probs": 1, "post_sampling_probs": true }),
-            "an exact search and beams have none",
+            "beams or an exact search",
         ),
         (
             "/completion",
             json!({ "prompt": "a", "draft_tokens": 2, "n_probs": 1, "post_sampling_probs": true }),
-            "post_sampling_probs tells how each token was chosen",
+            "post_sampling_probs does not work with drafts",
         ),
         (
             "/v1/completions",
             json!({ "prompt": "a", "draft_tokens": 2, "trace": 3 }),
-            "trace tells how each token was chosen",
+            "trace does not work with drafts",
         ),
         (
             "/v1/completions",
             json!({ "prompt": "a", "draft_tokens": 2, "replay": true }),
-            "replay tells how each token was chosen",
+            "replay does not work with drafts",
         ),
         ("/v1/chat/completions", json!({ "messages": said, "trace": 3 }), "no parameter \"trace\""),
         (
@@ -114,7 +114,11 @@ fn what_cannot_be_followed_is_refused_by_name() {
             json!({ "messages": said, "chat_template_kwargs": { "messages": [] } }),
             "cannot set messages",
         ),
-        ("/v1/chat/completions", json!({ "messages": said, "continue_final_message": true }), "goes on with an answer"),
+        (
+            "/v1/chat/completions",
+            json!({ "messages": said, "continue_final_message": true }),
+            "needs an answer as the last message",
+        ),
         ("/tokenize", json!({ "content": "a", "with_piece": true }), "unknown field `with_piece`"),
         ("/tokenize", json!({ "content": "a", "prompt": "b" }), "content and prompt are the same; send one of them"),
         ("/tokenize", json!({ "content": "a", "with_pieces": 1 }), "with_pieces: invalid type: integer `1`"),
@@ -197,25 +201,25 @@ fn what_a_small_request_may_take_is_bounded() {
             json!({ "max_tokens": 262_145, "overflow": "slide", "logprobs": 0, "stream": true }),
             "262145 tokens with 1 candidates",
         ),
-        (json!({ "max_tokens": 262_145, "overflow": "slide" }), "262145 tokens in a window that slides"),
+        (json!({ "max_tokens": 262_145, "overflow": "slide" }), "262145 tokens with a sliding window"),
         (json!({ "max_tokens": u64::MAX, "overflow": "slide", "prompt": ["a", "b"] }), "can have 262144"),
-        (json!({ "max_tokens": 70_000, "n": 4, "overflow": "slide" }), "280000 tokens in a window"),
+        (json!({ "max_tokens": 70_000, "n": 4, "overflow": "slide" }), "280000 tokens with a sliding window"),
         (
             json!({ "max_tokens": 90_000, "num_beams": 3, "overflow": "slide", "stream": true }),
-            "270000 tokens in a window",
+            "270000 tokens with a sliding window",
         ),
         (json!({ "num_beams": 64, "max_tokens": 63, "trace": 1 }), "4032 tokens with 128"),
         (
             json!({ "num_beams": 300, "max_tokens": 1, "stop_token_ids": (0..256).collect::<Vec<u32>>() }),
-            "300 beams of",
+            "300 beams per",
         ),
-        (json!({ "num_beams": 2000, "max_tokens": 1 }), "2000 beams of"),
-        (json!({ "replay": true, "logprobs": 1000 }), "replay can tell of 200"),
+        (json!({ "num_beams": 2000, "max_tokens": 1 }), "2000 beams per"),
+        (json!({ "replay": true, "logprobs": 1000 }), "replay can return at most 200"),
         (
             json!({ "prompt": "a".repeat(100_000), "n": 64, "max_tokens": 0, "echo": true, "overflow": "slide" }),
-            "100000 bytes 64 times",
+            "100000 bytes of the request 64 times",
         ),
-        (json!({ "strategy": "exact", "max_nodes": 1_000_000_000 }), "max_nodes can be 1000000"),
+        (json!({ "strategy": "exact", "max_nodes": 1_000_000_000 }), "max_nodes must be at most 1000000"),
     ] {
         let mut ask = ask;
         ask.as_object_mut().unwrap().entry("prompt").or_insert(json!("a"));

@@ -20,7 +20,7 @@ fn strangers_are_turned_away() {
     }
     for host in ["evil.example:9000", "localhost.evil.example:1", "evil.example@x", "localhost:1:2", ":80"] {
         let (status, _, body) = server.send("GET", "/v1/models", &format!("Host: {host}\r\n"), "");
-        assert!(status == 403 && body.contains(&format!("not to the name \\\"{host}\\\"")), "{body}");
+        assert!(status == 403 && body.contains(&format!("not as \\\"{host}\\\"")), "{body}");
     }
 
     let origin = "https://page.example".to_owned();
