@@ -33,7 +33,7 @@ pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
 fn folder(error: &FolderError) -> Option<String> {
     let FolderError::Value { path, key: "strategy", value, .. } = error else { return None };
     let path = path.display();
-    Some(format!("{path}: strategy is {value}; it must be one that --strategy takes; correct or remove it"))
+    Some(format!("{path}: strategy is {value}; it must be one of --strategy's values; correct or remove it"))
 }
 
 fn empty_stop_string() -> Worded {
@@ -56,7 +56,8 @@ fn decoding(error: &Error) -> Option<Worded> {
              it {range}, or use --strategy beam"
         )),
         Error::NoCompleteText { nodes, processors } => Worded::Failure(format!(
-            "no complete text among {nodes} prefixes: {} left no token to go on with; raise --max-nodes or ask for less",
+            "no complete text among {nodes} prefixes: {} left no token to continue with; raise --max-nodes, or loosen \
+             that",
             processors.join(", ")
         )),
         Error::DraftVocabulary { draft_vocab_size, vocab_size } => Worded::Usage(format!(
@@ -133,7 +134,7 @@ fn knob(error: &KnobError) -> Worded {
         ),
         KnobError::Contradiction(what) => contradiction(what),
         KnobError::Impossible(what) => {
-            let line = format!("generation_config.json asks for the impossible: {}", contradiction(what));
+            let line = format!("generation_config.json contradicts itself: {}", contradiction(what));
             return Worded::Failure(line);
         }
         error => return Worded::Failure(error.to_string()),
@@ -230,7 +231,7 @@ mod tests {
         let device = Error::Device("lost".to_owned());
         assert!(said(device).0.starts_with("the device failed (lost); try --device cpu"));
         let nodes = Error::NoCompleteText { nodes: 1, processors: vec!["add"] };
-        assert!(said(nodes).0.ends_with("add left no token to go on with; raise --max-nodes or ask for less"));
+        assert!(said(nodes).0.ends_with("add left no token to continue with; raise --max-nodes, or loosen that"));
         assert_eq!(
             said(FindError::NoRuns(PathBuf::from("runs"))).0,
             "there is no folder runs here; train one with ember-train run, or name a run or a checkpoint"

@@ -35,7 +35,7 @@ pub enum ConvertError {
     #[error(transparent)]
     Tokenizer(#[from] tokenizer::Error),
     /// llama2.c computes in float32.
-    #[error("llama2.c cannot say other numbers than f32")]
+    #[error("llama2.c stores only f32 numbers")]
     Float32Alone,
     /// The format cannot express it, or the file cannot be written.
     #[error(transparent)]

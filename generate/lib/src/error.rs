@@ -19,7 +19,7 @@ pub enum Error {
     #[error("there is no prompt to continue")]
     NoPrompt,
     /// A prompt without a token.
-    #[error("the prompt holds no token; a model continues at least one, for example its end-of-text token")]
+    #[error("the prompt has no tokens; give at least one, for example the end-of-text token")]
     EmptyPrompt,
     /// Knob values with which no text can be generated.
     #[error(transparent)]
@@ -38,7 +38,7 @@ pub enum Error {
     )]
     NotFinite,
     /// The knobs have taken a logit out of float32's range.
-    #[error("the knobs take a token's score beyond what float32 holds ({}); give them milder values", processors.join(", "))]
+    #[error("the knobs take a token's score out of float32's range ({}); use less extreme values", processors.join(", "))]
     BeyondFloat32 { processors: Vec<&'static str> },
     /// The processors leave no token to choose after this many new ones.
     #[error("no token is left to choose after {tokens} new ones: {}", blame(processors))]
@@ -52,10 +52,10 @@ pub enum Error {
     )]
     Unbounded { knob: &'static str, value: f32, range: &'static str },
     /// A processor raises a log-probability above 0, so that exact search has no bound.
-    #[error("one of {} makes a token more than certain, which leaves an exact search without a bound; drop it", processors.join(", "))]
+    #[error("one of {} raises a token's probability above 1, which leaves an exact search without a bound; drop it", processors.join(", "))]
     MoreThanCertain { processors: Vec<&'static str> },
     /// An exact search reached its node limit without an answer.
-    #[error("no complete text among {nodes} prefixes: {} left no token to go on with; look at more or ask for less", processors.join(", "))]
+    #[error("no complete text among {nodes} prefixes: {} left no token to continue with; search more, or loosen that", processors.join(", "))]
     NoCompleteText { nodes: usize, processors: Vec<&'static str> },
     /// The draft model has a different vocabulary.
     #[error(
@@ -121,7 +121,7 @@ pub enum WhyDeadEnd {
     Parser { grammar: String, trouble: String },
     /// No token begins with what the grammar asks for.
     #[error(
-        "{grammar} asks for {characters} next, and no token of this tokenizer begins so; ask for something that this model can write"
+        "{grammar} asks for {characters} next, and no token of this tokenizer begins with that; ask for something that this model can write"
     )]
     Tokenizer { grammar: String, characters: String },
     /// The grammar allows no token, or only tokens that stand for no characters.
@@ -137,7 +137,7 @@ pub enum Overrun {
     #[error("the prompt has {0}")]
     Prompt(usize),
     /// Prompt and text, after this many new tokens.
-    #[error("prompt and text reached it after {0} new")]
+    #[error("prompt and text reached that after {0} new ones")]
     Text(usize),
     /// Prompt and text at the maximum length: this many tokens.
     #[error("prompt and text may need {0}")]

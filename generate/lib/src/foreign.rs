@@ -127,7 +127,7 @@ pub fn without_tokenizer(folder: &Path) -> Option<String> {
     let beside = match Source::open(&file).ok()?? {
         Source::Gguf(_) => {
             return Some(format!(
-                "{} holds no tokenizer, so text cannot become tokens; take one that does",
+                "{} holds no tokenizer, so text cannot be tokenized; use one that does",
                 file.display()
             ));
         }
@@ -136,7 +136,7 @@ pub fn without_tokenizer(folder: &Path) -> Option<String> {
     };
     let folder = file.parent()?.display();
     Some(format!(
-        "{} has no tokenizer beside it, so text cannot become tokens; put the model's own ({beside}) into {folder}",
+        "{} has no tokenizer beside it, so text cannot be tokenized; put the model's own ({beside}) into {folder}",
         file.display()
     ))
 }

@@ -26,7 +26,7 @@ pub enum LoadError {
     Folder(#[from] FolderError),
     /// The tokenizer belongs to another model.
     #[error(
-        "{}: the tokenizer has {tokens} tokens, but the model's config.json only {vocab_size}; they do not belong together",
+        "{}: the tokenizer has {tokens} tokens, but the model's config.json only {vocab_size}; put the model's own tokenizer there",
         folder.display()
     )]
     OtherTokenizer { folder: PathBuf, tokens: usize, vocab_size: usize },

@@ -54,7 +54,7 @@ pub enum FindError {
     Neither(PathBuf),
     /// A run names a checkpoint that does not exist.
     #[error(
-        "{} names \"{name}\", but {} is no checkpoint; write the name of one that is there into {}, or give its folder",
+        "{} names \"{name}\", but {} is not a checkpoint; write the name of an existing one into {}, or give its folder",
         file.display(), folder.display(), file.file_name().unwrap_or_default().display()
     )]
     Dangling { file: PathBuf, name: String, folder: PathBuf },
@@ -140,7 +140,7 @@ fn find_in(path: &Path) -> Result<Found, FindError> {
     }
     if !path.is_dir() {
         let folder = foreign::folder_of(path)?.ok_or(FindError::IsFile(named))?;
-        return Ok(Found { folder, reason: format!("made of {}", path.display()) });
+        return Ok(Found { folder, reason: format!("converted from {}", path.display()) });
     }
     folder::refuse_irregular_files(path)?;
     if holds_model(path) {

@@ -282,11 +282,11 @@ fn lengths_that_count_the_prompt_are_explained() {
     let (_, notes) = resolve(off(), r#"{"max_length": 50, "min_length": 0}"#);
     assert_eq!(
         notes,
-        "generation_config.json also sets max_length 50 (it counts the prompt; write max_new_tokens): not applied"
+        "generation_config.json also sets max_length 50 (it includes the prompt; use max_new_tokens): not applied"
     );
     let (config, notes) = resolve(off(), r#"{"max_length": 50, "max_new_tokens": 9, "min_length": 5}"#);
     assert_eq!(config.max_new_tokens, 9);
-    assert!(notes.ends_with("min_length 5 (it counts the prompt; write min_new_tokens): not applied"), "{notes}");
+    assert!(notes.ends_with("min_length 5 (it includes the prompt; use min_new_tokens): not applied"), "{notes}");
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn a_wrong_folder_file_is_named_and_its_knob_too() {
         (r#"{"top_p": 2}"#, "top_p is 2; it must be above 0 and at most 1"),
         (r#"{"top_k": -1}"#, "top_k is -1; it must be a whole number, 0 or more"),
         (r#"{"temperature": "hot"}"#, "temperature is \"hot\"; it must be a number"),
-        (r#"{"temperature": 0.0}"#, "greedy is written"),
+        (r#"{"temperature": 0.0}"#, "for greedy decoding"),
         (r#"{"do_sample": 1}"#, "do_sample is 1; it must be true or false"),
         (r#"{"early_stopping": "always"}"#, "it must be true, false or \"never\""),
         (r#"{"strategy": "lucky"}"#, "strategy is \"lucky\""),

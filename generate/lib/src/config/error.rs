@@ -21,7 +21,7 @@ pub enum KnobError {
     #[error("{key} has {id}, which is outside the model's vocabulary of {vocab_size}")]
     OutsideVocabulary { key: &'static str, id: u32, vocab_size: usize },
     /// A temperature of 0 in a complete configuration.
-    #[error("temperature is 0; greedy is a strategy of its own")]
+    #[error("temperature is 0; use the strategy greedy instead")]
     ZeroTemperature,
     /// More tokens to report than the vocabulary has.
     #[error("logprobs is {logprobs}; it must be at most {vocab_size}")]
@@ -40,7 +40,7 @@ pub enum KnobError {
     #[error(transparent)]
     Contradiction(Contradiction),
     /// Knobs that contradict each other in the folder's file alone.
-    #[error("generation_config.json asks for the impossible: {0}")]
+    #[error("generation_config.json contradicts itself: {0}")]
     Impossible(Contradiction),
 }
 
@@ -88,7 +88,7 @@ pub enum FolderError {
     Value { path: PathBuf, key: &'static str, value: String, must_be: String },
     /// A temperature of 0.
     #[error(
-        "{}: temperature is 0; greedy is written \"do_sample\": false there, so remove temperature", path.display()
+        "{}: temperature is 0; remove it, and for greedy decoding set \"do_sample\" to false", path.display()
     )]
     ZeroTemperature { path: PathBuf },
     /// A token id outside the model's vocabulary.

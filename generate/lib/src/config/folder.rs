@@ -228,7 +228,7 @@ fn not_applied(map: &Map<String, Value>) -> Vec<String> {
         let ours = name.strip_suffix("_length").filter(|end| ["min", "max"].contains(end));
         match ours.map(|end| format!("{end}_new_tokens")) {
             Some(better) if map.get(&better).is_some_and(|value| !value.is_null()) => None,
-            Some(better) => Some(format!("{name} {value} (it counts the prompt; write {better})")),
+            Some(better) => Some(format!("{name} {value} (it includes the prompt; use {better})")),
             None => Some(format!("{name} {value}")),
         }
     };

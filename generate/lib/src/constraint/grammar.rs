@@ -16,7 +16,7 @@ use super::width::is_too_wide;
 use crate::error::{Cause, DeadEnd};
 
 /// The reason given for a grammar that takes too long.
-const TOO_MUCH: &str = "it takes too much to follow; say it in fewer alternatives and repetitions";
+const TOO_MUCH: &str = "it is too complex to follow; use fewer alternatives and repetitions";
 
 /// Messages of the library about its own limits, which cannot be configured; the last two concern
 /// the number of symbols.

@@ -87,7 +87,7 @@ impl Preparation {
         }
         let patterns = keys.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len);
         if patterns > MAX_NAME_PATTERNS {
-            return Err(format!("patternProperties has {patterns} patterns, of at most {MAX_NAME_PATTERNS}"));
+            return Err(format!("patternProperties has {patterns} patterns; at most {MAX_NAME_PATTERNS} are allowed"));
         }
         for (key, value) in keys {
             match value {
@@ -107,7 +107,7 @@ impl Preparation {
         let cannot = |why: &str| format!("multipleOf {number} cannot be followed: {why}");
         let own = Decimal::of(number).ok_or_else(|| cannot("it has too many digits"))?;
         if !own.is_read() {
-            return Err(cannot("64 bits hold it only rounded"));
+            return Err(cannot("it cannot be held exactly in 64 bits"));
         }
         let common = self.multiple.map_or(Some(own), |other| own.common(other));
         let too_many = || cannot(&format!("the common multiple of all is above {MAX_REMAINDERS}"));
@@ -170,7 +170,7 @@ fn divisor(a: u64, b: u64) -> u64 {
 fn bounds(keys: &mut Map<String, Value>) -> Result<(), String> {
     for key in ["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"] {
         if let Some(value) = keys.get(key).filter(|value| value.as_f64().is_some_and(|value| value.abs() > LARGEST)) {
-            return Err(format!("{key} {value} is beyond ±{LARGEST}, where numbers are no longer told apart"));
+            return Err(format!("{key} {value} is beyond ±{LARGEST}, where numbers can no longer be told apart"));
         }
     }
     if keys.get("type").is_none_or(|kind| kind != "integer") {

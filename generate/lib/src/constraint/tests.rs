@@ -170,8 +170,8 @@ fn what_this_tokenizer_cannot_say_is_named() {
     };
     assert_eq!(
         refused(Grammar::json_schema("--json-schema f.json", r#"{"type": "object"}"#).unwrap()),
-        "no token is left: --json-schema f.json asks for '{' next, and no token of this tokenizer begins so; ask for \
-         something that this model can write"
+        "no token is left: --json-schema f.json asks for '{' next, and no token of this tokenizer begins with that; ask \
+         for something that this model can write"
     );
     assert_eq!(refused(regex("a{0}").unwrap()), r#"--regex "a{0}" allows the empty text only; give another"#);
     // Found only on the way: the first token fits, the next does not exist.
@@ -187,7 +187,7 @@ fn what_this_tokenizer_cannot_say_is_named() {
     let bytes = Vocabulary::of_bytes().unwrap();
     Grammar::json_schema("words", &json!({ "enum": words }).to_string()).unwrap().matcher(&bytes).unwrap();
     let many = regex(&".*".repeat(8000)).unwrap().matcher(&bytes).err().unwrap().to_string();
-    assert!(many.contains("it takes too much to follow"), "{many}");
+    assert!(many.contains("it is too complex to follow"), "{many}");
     // The grammar has something to say, but something else forbids it.
     let why = later.nothing_left(&[], vec!["bad-words"]).why;
     let WhyDeadEnd::Knobs { grammar, allowed: 1, knobs } = why else { panic!("another reason") };
@@ -202,11 +202,11 @@ fn a_grammar_that_offers_too_much_at_one_place_is_refused_before_it_is_followed(
     let nested = format!("start: \"a\"? ({}) \"b\"", words(6000));
     for lark in [format!("start: {}", words(6000)), format!("start: \"a\" all\nall: {}", words(6000)), nested] {
         let error = Grammar::lark("lark", &lark).unwrap_err().to_string();
-        assert!(error.contains("it takes too much to follow"), "{error}");
+        assert!(error.contains("it is too complex to follow"), "{error}");
     }
     // More symbols than the library can number.
     let error = Grammar::lark("lark", &format!("start: {}", "\"a\" ".repeat(66_000))).unwrap_err().to_string();
-    assert!(error.contains("it takes too much to follow"), "{error}");
+    assert!(error.contains("it is too complex to follow"), "{error}");
     Grammar::lark("lark", &format!("start: {}", words(2000))).unwrap();
     // As an expression they are one thing to the parser.
     let each: Vec<String> = (0..6000).map(|word| format!("w{word}")).collect();

@@ -91,10 +91,10 @@ mod tests {
         Grammar::lark("lark", &format!("start: ({}) \"b\"", words(3000))).unwrap();
         Grammar::lark("lark", &format!("start: \"a\" ({})", words(1900))).unwrap();
         let later = refusal(&format!("start: \"a\" ({})", words(3000)));
-        assert!(later.contains("it takes too much to follow"), "{later}");
+        assert!(later.contains("it is too complex to follow"), "{later}");
         // At both.
         let again = refusal(&format!("start: word+\nword: {}", words(3000)));
-        assert!(again.contains("it takes too much to follow"), "{again}");
+        assert!(again.contains("it is too complex to follow"), "{again}");
     }
 
     #[test]
@@ -103,6 +103,6 @@ mod tests {
         let all: Vec<String> = (0..3000).map(|rule| format!("r{rule}")).collect();
         let lark = format!("start: \"s\" {}\nword: {}\n{}", all.join(" "), words(1900), rules.join("\n"));
         let refusal = refusal(&lark);
-        assert!(refusal.contains("it takes too much to follow"), "{refusal}");
+        assert!(refusal.contains("it is too complex to follow"), "{refusal}");
     }
 }

@@ -385,7 +385,7 @@ fn what_breaks_the_bound_is_refused() {
         let mut sequences = made_up::sequences(&PROMPT, 1, |_: &[u32]| vec![0.0]);
         searched(&mut sequences, &config(2, vec![]), chain).unwrap_err().to_string()
     };
-    assert!(failed(&chain_of(Add(0, 1.0))).starts_with("one of add makes a token more than certain"));
+    assert!(failed(&chain_of(Add(0, 1.0))).starts_with("one of add raises a token's probability above 1"));
 }
 
 #[test]

@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(of(penalty(2.0), &[1.0, 8.0, f32::NEG_INFINITY]), Ok(4.0));
         let error = of(penalty(1e-40), &[1.0, 8.0, 2.0]).unwrap_err();
         assert!(
-            error.starts_with("the knobs take a token's score beyond what float32 holds (repetition-penalty)"),
+            error.starts_with("the knobs take a token's score out of float32's range (repetition-penalty)"),
             "{error}"
         );
         assert!(of(Arc::new(temperature(1e-6)), &[1.0, 1e33]).unwrap_err().contains("(temperature)"));

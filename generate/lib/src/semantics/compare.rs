@@ -136,7 +136,7 @@ fn single_changes(ours: &Rules, theirs: &Rules, config: &GenerationConfig) -> Ve
         let order = SamplingKnob::order(rules.order, config);
         order.into_iter().map(SamplingKnob::name).collect::<Vec<_>>().join(", ")
     };
-    let ties = |survive: bool| if survive { "stays" } else { "goes" };
+    let ties = |survive: bool| if survive { "kept" } else { "removed" };
     let end = |from_the_top: bool| if from_the_top { "the best token down" } else { "the worst token up" };
     let mut changes = Vec::new();
     // Adds a change if it concerns an active knob and the rules differ.
@@ -171,21 +171,21 @@ fn single_changes(ours: &Rules, theirs: &Rules, config: &GenerationConfig) -> Ve
     add(
         samples && SamplingKnob::TopK.is_on(config),
         Rules { ties_survive_top_k: theirs.ties_survive_top_k, ..*ours },
-        format!("what ties with the last token of top-k {here} here and {there} there"),
+        format!("tokens that tie with the last one of top-k are {here} here and {there} there"),
     );
 
     let [here, there] = both.map(|rules| ties(rules.ties_survive_typical_p));
     add(
         samples && SamplingKnob::TypicalP.is_on(config),
         Rules { ties_survive_typical_p: theirs.ties_survive_typical_p, ..*ours },
-        format!("what ties with the last token of typical-p {here} here and {there} there"),
+        format!("tokens that tie with the last one of typical-p are {here} here and {there} there"),
     );
 
     let [here, there] = both.map(|rules| end(rules.top_p_from_the_top));
     add(
         samples && SamplingKnob::TopP.is_on(config),
         Rules { top_p_from_the_top: theirs.top_p_from_the_top, ..*ours },
-        format!("top-p sums from {here} here and from {there} there, which tells on ties and at the edge"),
+        format!("top-p sums from {here} here and from {there} there, which matters for ties and at the edge"),
     );
     changes
 }
@@ -259,10 +259,10 @@ mod tests {
         assert!(rule.ends_with("count the new tokens here and the last 64 tokens there"), "{rule}");
         let two_of_a_tie = GenerationConfig { top_k: 2, ..sampling() };
         let rule = cause(Semantics::Mlx, &[1.0, 1.0, 1.0, 0.0], &START, &two_of_a_tie);
-        assert_eq!(rule, "what ties with the last token of top-k stays here and goes there");
+        assert_eq!(rule, "tokens that tie with the last one of top-k are kept here and removed there");
         let typical = GenerationConfig { typical_p: 0.5, ..sampling() };
         let rule = cause(Semantics::Llamacpp, &[1.0; 4], &START, &typical);
-        assert_eq!(rule, "what ties with the last token of typical-p stays here and goes there");
+        assert_eq!(rule, "tokens that tie with the last one of typical-p are kept here and removed there");
         let half = GenerationConfig { top_p: 0.5, ..sampling() };
         let rule = cause(Semantics::Llamacpp, &[1.0; 4], &START, &half);
         assert!(

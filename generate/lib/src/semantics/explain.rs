@@ -15,7 +15,7 @@ pub fn explain(config: &GenerationConfig, differences: &[Difference], name: &dyn
             lines.push(format!("{stack}: these knobs give the same distribution for the next token"));
         } else {
             lines.push(format!(
-                "{stack}: {:.2}% of the next token's probability is elsewhere; possible are {} here, {} there",
+                "{stack}: {:.2}% of the next token's probability moves; {} possible here, {} there",
                 100.0 * difference.total_variation,
                 counted(difference.possible_here, "token"),
                 difference.possible_there,
@@ -24,10 +24,10 @@ pub fn explain(config: &GenerationConfig, differences: &[Difference], name: &dyn
         }
         let lacking = lacking(difference.semantics, config);
         if !lacking.is_empty() {
-            lines.push(format!("  {stack} has no {}; it is applied there as it is here", lacking.join(", ")));
+            lines.push(format!("  {stack} has no {}; it is applied as it is here", lacking.join(", ")));
         }
         if let Some(unset) = words_for_defaults(difference.semantics) {
-            lines.push(format!("  where nothing is set, {stack} takes {unset}"));
+            lines.push(format!("  by default, {stack} uses {unset}"));
         }
     }
     lines
@@ -37,13 +37,13 @@ pub fn explain(config: &GenerationConfig, differences: &[Difference], name: &dyn
 fn causes_and_tokens(difference: &Difference, name: &dyn Fn(u32) -> String) -> Vec<String> {
     let mut lines = Vec::new();
     if difference.causes.is_empty() {
-        lines.push("  no rule makes this difference alone; together they do".to_owned());
+        lines.push("  no single rule makes this difference; together they do".to_owned());
     }
     for cause in &difference.causes {
         let survivors = if cause.possible == difference.possible_here {
             String::new()
         } else {
-            format!(", and leaves {} in place of {}", counted(cause.possible, "token"), difference.possible_here)
+            format!(", and leaves {} instead of {}", counted(cause.possible, "token"), difference.possible_here)
         };
         lines.push(format!("  {}: alone this moves {:.2}%{survivors}", cause.rule, 100.0 * cause.total_variation));
     }
@@ -109,13 +109,13 @@ mod tests {
         let config = GenerationConfig { temperature: 2.0, top_p: 0.74, ..sampling() };
         let logits = [0.50_f32, 0.25, 0.17, 0.08].map(f32::ln);
         let expected = "\
-llama.cpp: 25.46% of the next token's probability is elsewhere; possible are 3 tokens here, 2 there
-  the order is temperature, top-p here and top-p, temperature there: alone this moves 25.46%, and leaves 2 tokens in place of 3
+llama.cpp: 25.46% of the next token's probability moves; 3 tokens possible here, 2 there
+  the order is temperature, top-p here and top-p, temperature there: alone this moves 25.46%, and leaves 2 tokens instead of 3
     0.2546 here, 0.0000 there, impossible there: token 2
     0.4366 here, 0.5858 there: token 0
     0.3088 here, 0.4142 there: token 1
-  where nothing is set, llama.cpp takes top-k 40, top-p 0.95, min-p 0.05, temperature 0.8
-MLX: 25.46% of the next token's probability is elsewhere; possible are 3 tokens here, 2 there";
+  by default, llama.cpp uses top-k 40, top-p 0.95, min-p 0.05, temperature 0.8
+MLX: 25.46% of the next token's probability moves; 3 tokens possible here, 2 there";
         assert_eq!(lines(&logits, &config)[..7].join("\n"), expected);
     }
 

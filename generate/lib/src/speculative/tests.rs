@@ -365,7 +365,7 @@ fn each_way_to_fail_or_end_early() {
 
     let strict = GenerationConfig { overflow: Overflow::Error, ..config(Strategy::Greedy, 9, 2) };
     let error = run(&strict, &chain, &[1, 2]).unwrap_err().to_string();
-    assert!(error.contains("holds 6 tokens and prompt and text reached it after 5 new"), "{error}");
+    assert!(error.contains("holds 6 tokens and prompt and text reached that after 5 new ones"), "{error}");
 
     struct BanAll;
     impl LogitsProcessor for BanAll {

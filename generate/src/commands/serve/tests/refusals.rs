@@ -25,7 +25,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "a".repeat(65) }), "prompt", "context size of 64");
     refused(json!({ "prompt": "a", "regex": "(" }), "regex", "cannot be used");
     refused(json!({ "prompt": "a", "json_schema": [1] }), "json_schema", "a schema: an object");
-    refused(json!({ "prompt": "a", "regex": ".*".repeat(8000) }), "regex", "takes too much");
+    refused(json!({ "prompt": "a", "regex": ".*".repeat(8000) }), "regex", "too complex");
     refused(
         json!({ "prompt": "a", "max_tokens": 2, "n_predict": 3 }),
         "n_predict",
