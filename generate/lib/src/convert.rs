@@ -14,7 +14,7 @@ use crate::named::named;
 named! {
     /// A format that a checkpoint is converted to.
     pub Format {
-        /// One file for llama.cpp and what stands on it, such as Ollama and LM Studio.
+        /// One file for llama.cpp and programs based on it, such as Ollama and LM Studio.
         Gguf = "gguf",
         /// One file for llama2.c, and the tokenizer beside it: Llama models in float32.
         Llama2c = "llama2c",

@@ -22,8 +22,8 @@ use ember_kernels::is_cpu;
 /// Arguments of `bench`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each line is one batch size and one prompt length: the prompts are read in one pass, then a token is written after each of them,
-again and again. After every step as many bytes as it read are read plainly; `of memory` is that time as a share of the step's.
+Each line is one batch size and prompt length: the prompts are read in one pass, then each step writes a token after each of
+them. After every step, as many bytes as it read are read in a plain loop; `of memory` is that loop's share of the step's time.
 
 Examples:
   ember-generate bench                                   the newest run
@@ -40,16 +40,16 @@ pub struct BenchArgs {
 
     #[command(flatten)]
     weights: WeightsArgs,
-    /// Rows that are written together
+    /// Batch sizes: texts written together
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
     batch: Vec<usize>,
-    /// Tokens of each prompt [default: 32, or half of a shorter context]
+    /// Prompt lengths in tokens [default: 32, or half of a shorter context]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     prompt: Option<Vec<usize>>,
-    /// Tokens that are written after each [default: 32, or half of a shorter context]
+    /// New tokens after each prompt [default: 32, or half of a shorter context]
     #[arg(long, value_name = "N")]
     new_tokens: Option<usize>,
-    /// How often all is timed, after once that is not
+    /// Number of timed repetitions, after one that is not timed
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
 }
@@ -78,10 +78,10 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let config = model.config();
     let weights = model.weight_type().name();
     let parameters = grouped(config.parameters() as u64);
-    notes.say(format!("{parameters} parameters in {weights}, there after {load_s:.2} s"));
+    notes.say(format!("{parameters} parameters in {weights}, loaded in {load_s:.2} s"));
     if config.context_length < 2 {
         return Err(UsageError::new(
-            "a context of 1 token cannot be measured: a prompt and a token after it need 2; give another model",
+            "a context of 1 token cannot be measured: a prompt and a new token need 2; use another model",
         )
         .into());
     }
@@ -128,7 +128,7 @@ fn check_memory(model: &Gpt, task: Task) -> Result<()> {
     ensure!(
         !is_cpu(&model.device()) || needed <= available,
         UsageError::new(format!(
-            "--batch {} of {} tokens needs about {:.1} GB, and {:.1} GB of memory are free; give less",
+            "--batch {} of {} tokens needs about {:.1} GB, and {:.1} GB of memory are free; lower --batch or --prompt",
             task.batch,
             task.prompt + task.new,
             needed / 1e9,

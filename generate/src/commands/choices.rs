@@ -45,7 +45,7 @@ pub fn read(path: &Path) -> Result<Vec<(String, Question)>> {
         question.check().with_context(|| file.place(line))?;
         questions.push((file.place(line), question));
     }
-    ensure!(!questions.is_empty(), "--choices {} holds no question; write {EXAMPLE} on a line", path.display());
+    ensure!(!questions.is_empty(), "--choices {} holds no question; write lines such as {EXAMPLE}", path.display());
     Ok(questions)
 }
 
@@ -100,8 +100,8 @@ fn note_truncation(encoded: &[Vec<EncodedChoice>], context_length: usize, notes:
     if let Some(most) = cuts.iter().max() {
         let (cut, all) = (cuts.len(), counted(encoded.len(), "question"));
         notes.say(format!(
-            "longer than the context of {context_length} tokens: {cut} of {all}; their first tokens are left out, at most \
-             {most}"
+            "{cut} of {all} are longer than the context of {context_length} tokens; their first tokens, at most \
+             {most}, are left out"
         ));
     }
 }

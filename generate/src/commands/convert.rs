@@ -18,12 +18,12 @@ use ember_host::{interrupt::Interrupt, output::is_standard_output};
 /// Note about a property that the format cannot represent.
 fn difference_note(difference: Difference) -> &'static str {
     match difference {
-        Difference::AnEnd => "this model has no end token: llama.cpp takes token 11 for one, and stops there",
+        Difference::AnEnd => "this model has no end token: llama.cpp uses token 11 as one, and stops there",
         Difference::TanhGelu => {
             "this model has the exact GELU: llama.cpp computes its tanh form, which moves logits by about a thousandth"
         }
         Difference::SpaceBefore => {
-            "this tokenizer puts a space before a text only where it begins with none: what opens this file puts one before every text"
+            "this tokenizer puts a space before a text only if it begins with none: readers of this file always put one"
         }
     }
 }
@@ -31,13 +31,13 @@ fn difference_note(difference: Difference) -> &'static str {
 /// Arguments of `convert`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-What each format can say of a model, and what it cannot, is in docs/formats.md.
+What each format can store of a model is in docs/formats.md.
 
 Examples:
   ember-generate convert runs/mine --to gguf --out mine.gguf
   ember-generate convert runs/mine --to gguf --out mine-q8.gguf --type q8_0
   ember-generate convert runs/mine --to hf --out mine-bf16 --type bf16
-  ember-generate convert model.gguf --to hf --out model     what another program wrote, as a folder for transformers")]
+  ember-generate convert model.gguf --to hf --out model     another program's file, as a folder for transformers")]
 pub struct ConvertArgs {
     /// The run, checkpoint or model file to convert [default: the newest run under runs/]
     #[arg(value_name = "RUN")]
@@ -48,7 +48,7 @@ pub struct ConvertArgs {
     /// The file to write, or with hf the folder
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// What matrices are stored as [default: f32; with hf as they are]
+    /// Number type of the matrices [default: f32; with hf, unchanged]
     #[arg(long = "type", value_name = "TYPE", value_parser = number_type())]
     kind: Option<NumberType>,
 }
@@ -58,8 +58,8 @@ fn number_type() -> impl TypedValueParser<Value = NumberType> {
         NumberType::F32 => "float32: nothing is lost",
         NumberType::F16 => "float16: half the size",
         NumberType::Bf16 => "bfloat16: half the size",
-        NumberType::Q8_0 => "8 bits, and a scale for every 32 weights; gguf alone",
-        NumberType::Q4_0 => "4 bits, and a scale for every 32 weights; gguf alone",
+        NumberType::Q8_0 => "8 bits, and a scale for every 32 weights; gguf only",
+        NumberType::Q4_0 => "4 bits, and a scale for every 32 weights; gguf only",
     };
     words(NumberType::ALL.map(|kind| (kind, kind.name(), meaning(kind))))
 }
@@ -68,12 +68,12 @@ pub(super) fn run(args: &ConvertArgs, common: &CommonArgs, interrupt: &Interrupt
     let notes = Notes::new(common.quiet);
     ensure!(
         args.out.as_os_str() != "-",
-        UsageError::new("--out -: what is converted goes into a file, not to standard output; name one")
+        UsageError::new("--out -: a converted model cannot go to standard output; name a file")
     );
     let canonical = |path: &Path| path.canonicalize().ok();
     ensure!(
         args.from.as_deref().and_then(canonical).is_none_or(|from| canonical(&args.out) != Some(from)),
-        UsageError::new(format!("--out {}: this is what is converted; name another file", args.out.display()))
+        UsageError::new(format!("--out {}: this is the file to convert; name another file", args.out.display()))
     );
     let found = run_folder::find(args.from.as_deref())?;
     notes.say(format!("checkpoint: {found}"));

@@ -38,7 +38,7 @@ fn check_tokens(loaded: &Loaded, draft: &Loaded) -> Result<()> {
     ensure!(
         vocab_size == draft_vocab_size && same_tokens,
         UsageError::new(format!(
-            "--draft {draft}: its tokens are not those of {loaded}; a draft model must have been trained with the same tokenizer"
+            "--draft {draft}: its tokenizer is not that of {loaded}; use a draft model with the same tokenizer"
         ))
     );
     Ok(())

@@ -58,7 +58,7 @@ Examples:
   ember-generate explain \"To be\" --tui                bars and beams on the terminal
   ember-generate explain \"To be\" --format json        the page's numbers")]
 pub struct ExplainArgs {
-    /// The text to continue; an empty one starts a text of its own
+    /// The text to continue; an empty one starts a new text
     #[arg(value_name = "PROMPT", conflicts_with = "prompt_ids")]
     prompt: Option<String>,
 
@@ -84,7 +84,7 @@ pub struct ExplainArgs {
     #[arg(long, conflicts_with = "html")]
     tui: bool,
 
-    /// Tokens to write, 1000 at most
+    /// Tokens to write, at most 1000
     #[arg(long, value_name = "N", default_value = "24", value_parser = tokens, allow_negative_numbers = true, help_heading = KNOBS_HEADING)]
     max_new_tokens: usize,
 
@@ -219,10 +219,10 @@ impl ExplainArgs {
             !(json && self.html.is_some()),
             UsageError::new("--format json writes to standard output; drop --html, or redirect the output")
         );
-        ensure!(!(json && self.tui), UsageError::new("--tui is for people; drop --format json"));
+        ensure!(!(json && self.tui), UsageError::new("--tui does not go with --format json; leave one of them out"));
         ensure!(
             !self.tui || (io::stdout().is_terminal() && io::stdin().is_terminal()),
-            UsageError::new("--tui needs a terminal to draw on and to read keys from; drop --tui, which writes a page")
+            UsageError::new("--tui needs a terminal to draw on and to read keys from; drop --tui to write a page")
         );
         if let Some(step) = self.steps.iter().flatten().find(|&&step| step >= self.max_new_tokens) {
             let (tokens, last) = (self.max_new_tokens, self.max_new_tokens - 1);
@@ -266,9 +266,9 @@ impl ExplainArgs {
         if by_default {
             notes.push(format!("no knob is set: temperature {TEMPERATURE} and top-p {TOP_P}"));
         } else if is_greedy {
-            notes.push("greedy, as generation_config.json says; --temperature 1 explains drawing".to_owned());
+            notes.push("greedy, as generation_config.json says; --temperature 1 explains sampling".to_owned());
         } else if !by_flags {
-            notes.push("drawn as generation_config.json says; --temperature 0 explains greedy decoding".to_owned());
+            notes.push("sampling, as generation_config.json says; --temperature 0 explains greedy decoding".to_owned());
         }
         if !unapplied.is_empty() {
             notes.push(format!("generation_config.json also sets {}: not applied here", unapplied.join(", ")));
@@ -382,7 +382,7 @@ mod tests {
             notes,
             [
                 "from generation_config.json: temperature 0.7",
-                "drawn as generation_config.json says; --temperature 0 explains greedy decoding",
+                "sampling, as generation_config.json says; --temperature 0 explains greedy decoding",
                 "generation_config.json also sets num_beams, typical_p: not applied here"
             ]
         );

@@ -91,7 +91,7 @@ impl TextFile {
             let place = || self.place(number);
             // Parsed as a map first: for a struct, serde would accept an array too.
             let object: Map<String, Value> = serde_json::from_str(line)
-                .map_err(|error| anyhow!("{}: no JSON object ({}); write {example}", place(), cause(&error)))?;
+                .map_err(|error| anyhow!("{}: not a JSON object ({}); write {example}", place(), cause(&error)))?;
             let object = serde_json::from_value(Value::Object(object))
                 .map_err(|error| anyhow!("{}: {}; write {example}", place(), cause(&error)))?;
             objects.push((number, object));

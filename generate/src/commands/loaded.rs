@@ -15,7 +15,7 @@ use ember_decoding::run_folder;
 use ember_decoding::stream::{token_bytes, token_text};
 
 /// Note about a tokenizer whose decoder joins tokens in a way not supported here.
-const UNKNOWN_DECODER: &str = "this kind of tokenizer does not say what a token reads as by itself: every token is shown as \u{fffd}; \
+const UNKNOWN_DECODER: &str = "this kind of tokenizer gives single tokens no text: each is shown as \u{fffd}; \
                                --format json has the ids";
 
 /// The folder's generation settings, which apply where no flag is given, and its end tokens.

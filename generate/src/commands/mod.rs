@@ -47,38 +47,38 @@ Examples:
   ember-generate text                                  ask for prompts, and continue each
   ember-generate text \"Once upon a time\" --top-k 50    sample from the 50 best tokens
   ember-generate text --from runs/mine --format json   one JSON object for each text
-  ember-generate explain \"Once upon a time\"           one HTML file that shows how the text came to be
+  ember-generate explain \"Once upon a time\"           one HTML file that shows how the text was generated
   ember-generate score \"How likely is this?\"           loss and perplexity of a text
   ember-generate score --choices questions.jsonl       how often the right choice is the most probable
   ember-generate convert runs/mine --to gguf --out mine.gguf    a file for llama.cpp
   ember-generate serve                                 answer over HTTP, as OpenAI's API does
 
-RUN is a run folder (its best checkpoint, else its latest), a checkpoint folder, a Hugging Face folder of a GPT-2, Llama or Qwen3, or a
-model file of llama.cpp (.gguf), nanoGPT (ckpt.pt) or llama2.c (.bin);
-left out, the newest run under runs/.";
+RUN is a run folder (its best checkpoint, else its latest), a checkpoint folder, a Hugging Face folder of a GPT-2, Llama
+or Qwen3, or a model file of llama.cpp (.gguf), nanoGPT (ckpt.pt) or llama2.c (.bin).
+By default it is the newest run under runs/.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Continue prompts
     Text(Box<text_args::TextArgs>),
-    /// Show how a text comes to be, step by step: one HTML file with every number in it, or the
+    /// Show how a text is generated, step by step: in one HTML file with every number, or on the
     /// terminal
     Explain(explain::ExplainArgs),
-    /// Run a trace again, and show that the same tokens come
+    /// Repeat a traced run, and check that the same tokens come
     Replay(replay::ReplayArgs),
     /// Measure how probable texts are: loss, perplexity, bits per byte; or answer multiple-choice
     /// questions
     Score(score::ScoreArgs),
-    /// Answer over HTTP, as OpenAI's API does: for programs, and for other people
+    /// Serve models over HTTP, with OpenAI's and llama.cpp's APIs and a page to write with
     Serve(serve::ServeArgs),
-    /// Write a checkpoint as a file of another program, such as llama.cpp
+    /// Convert a checkpoint to another program's format, such as llama.cpp's
     Convert(convert::ConvertArgs),
-    /// Measure how fast a model reads and writes here, beside what this machine's memory allows
+    /// Measure how fast a model reads and writes on this machine, compared with its memory
     Bench(bench::BenchArgs),
     /// List the devices that this program can compute on
     Devices,
-    /// Write what a shell completes this program's commands and flags by
+    /// Write the completion script for a shell
     Completions(CompletionsArgs),
     /// Write this program's manual pages
     #[command(hide = true)]

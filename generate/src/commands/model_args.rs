@@ -10,9 +10,9 @@ use ember_model::WeightType;
 /// What the model's matrices are stored as while it works.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct WeightsArgs {
-    /// What the model's matrices are kept as: a token reads all of them, so fewer bits are faster
-    /// and less exact. On the CPU all is computed in float32 whatever they are kept as; on a GPU
-    /// bf16 is also computed in, and there is no int8
+    /// Number type of the model's matrices: each token reads all of them, so fewer bits are faster
+    /// and less exact. A CPU computes in float32 whatever their type; a GPU computes with bf16
+    /// matrices in bf16, and has no int8
     #[arg(id = "weights", long = "weights", value_parser = weight_type(), default_value = "f32", value_name = "TYPE", help_heading = "Everywhere")]
     pub(crate) chosen: WeightType,
 }
@@ -20,9 +20,9 @@ pub struct WeightsArgs {
 /// What the names of special tokens in a text are.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct SpecialTokensArgs {
-    /// What the name of a special token, such as <|endoftext|> or <s>, is in a text that is given:
-    /// that token, as transformers reads it, or the characters of the name. What the tokenizer puts
-    /// around texts is put there either way
+    /// How the name of a special token, such as <|endoftext|> or <s>, is read in a given text: as
+    /// that token, as in transformers, or as characters. The tokens that the tokenizer puts around
+    /// texts are added either way
     #[arg(id = "special_tokens", long = "special-tokens", value_parser = special_tokens(), default_value = "parse", value_name = "HOW")]
     pub(super) chosen: SpecialTokens,
 }

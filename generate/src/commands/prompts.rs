@@ -177,7 +177,7 @@ fn json_prompts(file: &TextFile) -> Result<Vec<FilePrompt>> {
 fn token_ids(place: &str, ids: &[Value]) -> Result<Vec<u32>> {
     let id = |id: &Value| {
         let number = id.as_u64().and_then(|id| u32::try_from(id).ok());
-        number.with_context(|| format!("{place}: \"prompt_ids\" has {id}, which is no token id; write {EXAMPLE}"))
+        number.with_context(|| format!("{place}: \"prompt_ids\" has {id}, which is not a token id; write {EXAMPLE}"))
     };
     ids.iter().map(id).collect()
 }
@@ -236,8 +236,10 @@ mod tests {
         assert!(error("{\"prompt\": \"a\"}\n{\"text\": \"b\"}").starts_with("p.json:2: no \"prompt\"; write {"));
         assert!(error("{\"prompt\": \"a\", \"prompt_ids\": [1]}").starts_with("p.json:1: both"));
         assert!(error("{\"prompt_ids\": []}").starts_with("p.json:1: \"prompt_ids\" is empty"));
-        assert!(error("{\"prompt_ids\": [-1]}").starts_with("p.json:1: \"prompt_ids\" has -1, which is no token id"));
-        assert!(error("{\"prompt_ids\": [4294967296]}").contains("4294967296, which is no token id"));
+        assert!(
+            error("{\"prompt_ids\": [-1]}").starts_with("p.json:1: \"prompt_ids\" has -1, which is not a token id")
+        );
+        assert!(error("{\"prompt_ids\": [4294967296]}").contains("4294967296, which is not a token id"));
         assert!(error("[").starts_with("p.json:1: no JSON object ("));
         assert!(error("a\0").starts_with("--prompts p.json: it looks binary"));
     }

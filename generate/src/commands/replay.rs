@@ -24,15 +24,15 @@ const TOLERANCE: f64 = 1e-4;
 /// Arguments of `replay`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit code 0: every token is the same, and every number within 1e-4. Else 1, and the line names the first step and the first
+Exit code 0: every token is the same, and every number within 1e-4. Otherwise 1: the error names the first step and
 quantity that differ.
 
 Examples:
   ember-generate text \"One day\" --trace trace.jsonl        writes one
   ember-generate replay trace.jsonl
-  ember-generate replay trace.jsonl --weights int8          what other weights change")]
+  ember-generate replay trace.jsonl --weights int8          what another number type changes")]
 pub struct ReplayArgs {
-    /// A file that `text --trace` has written
+    /// A trace that `text --trace` has written
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -40,29 +40,26 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "RUN")]
     from: Option<PathBuf>,
 
-    /// What the model's matrices are kept as [default: what the trace was written with]
+    /// Number type of the model's matrices [default: the trace's]
     #[arg(long, value_parser = weight_type(), value_name = "TYPE", help_heading = "Everywhere")]
     weights: Option<WeightType>,
 }
 
 pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
-    ensure!(
-        common.seed.is_none(),
-        UsageError::new("--seed: replay draws with the seed that the trace was written with; drop it")
-    );
+    ensure!(common.seed.is_none(), UsageError::new("--seed: replay uses the trace's own seed; drop it"));
     let notes = Notes::new(common.quiet);
     let trace = Trace::read(&args.file)?;
     let header = &trace.header;
     let cutoffs = recorded_cutoffs(trace.lines(), header)?;
     ensure!(
         cutoffs.iter().any(Option::is_some),
-        "{}: nothing was recorded behind its first line; give a trace of a run that wrote something",
+        "{}: nothing was recorded after its first line; give a trace of a run that wrote text",
         args.file.display()
     );
     let from = args.from.as_ref().unwrap_or(&header.checkpoint);
     ensure!(
         args.from.is_some() || from.exists(),
-        "{}: the trace names the checkpoint {}, which is not there; give --from RUN",
+        "{}: the trace names the checkpoint {}, which does not exist; give --from RUN",
         args.file.display(),
         from.display()
     );
@@ -90,7 +87,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
         }
     }
     if let Some(more) = comparison.expected.next().transpose()? {
-        bail!("line {} of the trace has no counterpart: {}", comparison.line + 1, place(&more));
+        bail!("line {} of the trace was not repeated: {}", comparison.line + 1, place(&more));
     }
     report_match(sequences, comparison.steps, comparison.max_diff, common.format, &notes)?;
     Ok(Outcome::Done)

@@ -23,13 +23,13 @@ use ember_host::interrupt::Interrupt;
 /// Arguments of `score`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each text is scored by itself, with what the tokenizer puts around texts, as transformers does; the first token follows nothing
-and is not counted. Begin a text with <|endoftext|> to score it as the start of a document. Losses are nats per token, perplexity is their exponential. Of several texts, the last line
-says what all their tokens come to.
+Each text is scored by itself, with the tokens that the tokenizer puts around texts, as in transformers; its first token
+follows nothing and is not scored. Begin a text with <|endoftext|> to score it as the start of a document. The loss is in
+nats per token, and the perplexity is its exponential. With several texts, the last line is for all tokens together.
 
 --choices takes JSON Lines such as {\"context\": \"The sky is\", \"choices\": [\" blue\", \" made of cheese\"], \"answer\": 0}; the
-answer, counted from 0, may be left out. A choice is put right behind the context. Compared are the log-probabilities of the
-choices, their means per token, and their means per byte of the choice.
+answer, counted from 0, may be left out. Each choice is appended to the context as it is. Choices are compared by their
+log-probability, its mean per token, and its mean per byte.
 
 Examples:
   ember-generate score \"How likely is this?\"
@@ -37,7 +37,7 @@ Examples:
   ember-generate score --lines sentences.txt --format json
   ember-generate score --choices questions.jsonl")]
 pub struct ScoreArgs {
-    /// The texts; without any, and without another source of texts, standard input is one
+    /// The texts to score [default: standard input, if no other source is given]
     #[arg(value_name = "TEXT")]
     texts: Vec<String>,
 
@@ -45,8 +45,8 @@ pub struct ScoreArgs {
     #[arg(long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// A file with a text on each line; .jsonl and .json: objects such as {"text": "..."}, an "id"
-    /// is handed through. Empty lines are skipped. May be given again
+    /// A file with one text per line; .jsonl and .json hold objects such as {"text": "..."}, whose
+    /// "id" is passed through. Empty lines are skipped. May be given again
     #[arg(long = "lines", value_name = "FILE")]
     line_files: Vec<PathBuf>,
 
@@ -105,7 +105,7 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
     // Other programs take a file name here; the loss alone would not show that the name was scored.
     if let Some(name) = args.texts.iter().map(Path::new).find(|name| name.is_file()) {
         let file = terminal::typed(name);
-        notes.say(format!("{file} is scored as a text of these letters; --file {file} scores what is in the file"));
+        notes.say(format!("{file} is scored as a text itself; use --file {file} to score the file's content"));
     }
     let loaded = Loaded::new(from, args.prompt_ids.is_some(), args.weights.chosen, common, &notes)?;
     let context_length = loaded.model.config().context_length;

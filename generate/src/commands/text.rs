@@ -72,7 +72,7 @@ fn given(args: &TextArgs) -> Result<Option<Vec<FilePrompt>>> {
     let given = prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref())?;
     ensure!(
         given.is_some() || args.trace.is_none(),
-        UsageError::new("--trace needs its prompts at the start; add PROMPT, --prompt-ids or --prompts")
+        UsageError::new("--trace needs a prompt; add PROMPT, --prompt-ids or --prompts")
     );
     let place = if args.prompt_ids.is_some() { "--prompt-ids" } else { "" }.to_owned();
     Ok(given.map(|prompt| vec![FilePrompt { place, id: None, prompt }]))

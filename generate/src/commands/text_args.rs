@@ -25,8 +25,8 @@ const OUTPUT: &str = "Output";
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Without --strategy, any sampling knob means sampling, --num-beams above 1 beam search, both together beam sampling,
---num-beam-groups above 1 diverse beam search. What is left out is what the checkpoint's generation_config.json says (ember-train
-writes sampling into it), else greedy with every knob off. A knob that the strategy would ignore is an error.
+--num-beam-groups above 1 diverse beam search. What is not given is as in the checkpoint's generation_config.json
+(ember-train writes sampling into it), else greedy with every knob off. A knob that the strategy would ignore is an error.
 The result goes to standard output, everything else to standard error.
 
 Examples:
@@ -35,8 +35,8 @@ Examples:
   ember-generate text \"To be\" --num-beams 4 --num-return-sequences 2 --format json
   echo \"Dear diary\" | ember-generate text --stop \".\" --format json")]
 pub struct TextArgs {
-    /// The text to continue; without one a terminal is asked again and again, and a pipe is read.
-    /// An empty one starts a text of its own
+    /// The text to continue [default: typed line by line on a terminal, else standard input]. An
+    /// empty one starts a new text
     #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt_ids", "prompts"])]
     pub(super) prompt: Option<String>,
 
@@ -44,7 +44,7 @@ pub struct TextArgs {
     #[arg(long, value_name = "IDS", help_heading = PROMPT, value_delimiter = ',', conflicts_with = "prompts")]
     pub(super) prompt_ids: Option<Vec<u32>>,
 
-    /// A file of prompts, one a line, or one JSON object a line where its name ends in .jsonl or
+    /// A file of prompts, one per line, or one JSON object per line if its name ends in .jsonl or
     /// .json
     #[arg(long, value_name = "FILE", help_heading = PROMPT)]
     pub(super) prompts: Option<PathBuf>,
@@ -59,18 +59,18 @@ pub struct TextArgs {
     #[command(flatten)]
     pub(super) weights: WeightsArgs,
 
-    /// How tokens are chosen [default: what the other knobs mean, else what the checkpoint's folder
-    /// says, else greedy]
+    /// How tokens are chosen [default: what the other knobs imply, else what the checkpoint's
+    /// folder says, else greedy]
     #[arg(long, value_parser = named::<Strategy>(), value_name = "STRATEGY", help_heading = STRATEGY)]
     pub(super) strategy: Option<Strategy>,
 
-    /// Write faster: a smaller checkpoint with the same tokenizer proposes tokens, the model checks
-    /// them. Greedy writes the same text, sampling another of the same distribution
+    /// Write faster: a smaller checkpoint with the same tokenizer proposes tokens, and the model
+    /// checks them. Greedy text stays the same, sampled text has the same distribution
     #[arg(long, value_name = "RUN", help_heading = STRATEGY, conflicts_with = "prompt_lookup")]
     pub(super) draft: Option<PathBuf>,
 
-    /// Write faster: what followed the last words earlier in the text is proposed, the model checks
-    /// it. Greedy writes the same text, sampling another of the same distribution
+    /// Write faster: what followed the last words earlier in the text is proposed, and the model
+    /// checks it. Greedy text stays the same, sampled text has the same distribution
     #[arg(long, help_heading = STRATEGY)]
     pub(super) prompt_lookup: bool,
 
@@ -88,7 +88,7 @@ pub struct TextArgs {
     pub(super) table: KnobArgs,
 
     /// Never write this; may be given again. Bans the tokens that the tokenizer makes of it, with
-    /// and without a space before it; the same letters in other tokens can still come
+    /// and without a space before it; other tokens can still spell it
     #[arg(long, value_name = "STRING", help_heading = PENALTIES, allow_hyphen_values = true)]
     pub(super) bad_words: Vec<String>,
 
@@ -100,8 +100,8 @@ pub struct TextArgs {
     #[arg(long, value_name = "IDS", help_heading = PENALTIES, value_delimiter = ',', allow_hyphen_values = true)]
     pub(super) suppress: Vec<u32>,
 
-    /// Add VALUE to the logit of token ID, such as 12=-2.5; of a sequence, 12+34=-2.5, to that of
-    /// its last token where the others have just been written; may be given again
+    /// Add VALUE to the logit of token ID, such as 12=-2.5; for a sequence, 12+34=-2.5, to that of
+    /// its last token if the others have just been written; may be given again
     #[arg(long, value_name = "ID=VALUE", help_heading = PENALTIES, value_parser = bias, allow_hyphen_values = true)]
     pub(super) logit_bias: Vec<Bias>,
 
@@ -109,7 +109,7 @@ pub struct TextArgs {
     #[command(flatten)]
     pub(super) constraint: ConstraintArgs,
 
-    /// Show the text as it is written: what --format text does with a single text anyway
+    /// Show the text as it is written, as --format text does with a single text anyway
     #[arg(long, help_heading = OUTPUT)]
     pub(super) stream: bool,
 
@@ -117,12 +117,12 @@ pub struct TextArgs {
     #[arg(long, value_name = "N", help_heading = OUTPUT, value_parser = count, allow_negative_numbers = true)]
     pub(super) logprobs: Option<usize>,
 
-    /// Write every step to FILE, one JSON object a line: what was considered, what removed it, what
-    /// was drawn
+    /// Write every step to FILE, one JSON object per line: the candidates, what removed them, and
+    /// the draw
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub(super) trace: Option<PathBuf>,
 
-    /// Write the knobs, as they came to be, to FILE as a generation_config.json
+    /// Write the resulting knobs to FILE as a generation_config.json
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub(super) save_config: Option<PathBuf>,
 }
@@ -157,7 +157,7 @@ impl TextArgs {
         let refusals = [
             (
                 self.logprobs.is_some() && format == OutputFormat::Text,
-                "--logprobs has no place in --format text; add --format json",
+                "--logprobs does not go with --format text; add --format json",
             ),
             (
                 self.stream && (format == OutputFormat::Json || several || self.prompts.is_some()),
@@ -174,13 +174,13 @@ impl TextArgs {
             ),
             (
                 self.trace.is_some() && drafts,
-                "--trace follows one token a step; drop --draft and --prompt-lookup, which only make it faster",
+                "--trace records one token per step; drop --draft and --prompt-lookup, which only make it faster",
             ),
             (
                 self.explain_semantics
                     && (self.table.0.num_beams.is_some_and(|n| n > 1)
                         || self.strategy.is_some_and(Strategy::ranks_texts)),
-                "--explain-semantics compares how one token is chosen, and other stacks have no beams; drop the beams",
+                "--explain-semantics compares how one token is chosen, which beams do not; drop the beams",
             ),
             (
                 self.explain_semantics && self.prompt.is_none() && self.prompt_ids.is_none(),
@@ -294,7 +294,7 @@ pub(super) fn random_seed() -> u64 {
 }
 
 fn ids(text: &str) -> Result<Ids, String> {
-    sequence(text, ',').ok_or_else(|| "write token ids with commas between, such as 12,34".to_owned())
+    sequence(text, ',').ok_or_else(|| "write token ids separated by commas, such as 12,34".to_owned())
 }
 
 fn bias(text: &str) -> Result<Bias, String> {
@@ -303,7 +303,7 @@ fn bias(text: &str) -> Result<Bias, String> {
         Some((sequence(ids, '+')?, value))
     });
     match parsed {
-        None => Err("write ID=VALUE, such as 12=-2.5, or of a sequence 12+34=-2.5".to_owned()),
+        None => Err("write ID=VALUE, such as 12=-2.5, or for a sequence 12+34=-2.5".to_owned()),
         Some((_, value)) if !value.is_finite() => {
             Err("VALUE must be a finite number; --suppress removes a token for good".to_owned())
         }

@@ -59,13 +59,13 @@ impl Totals {
         lines.extend(self.finding.as_ref().map(|finding| self.finding_line(finding)));
         if self.empty > 0 {
             let subject = self.subject(self.empty, "the text is", "texts are");
-            lines.push(format!("{subject} empty: the end came first; --min-new-tokens 2 asks for more"));
+            lines.push(format!("{subject} empty: the model ended at once; use --min-new-tokens 2 for more"));
         }
         if self.cut_off > 0 {
             let advice = match self.ended.last() {
                 Some(FinishReason::Length) => "; raise --max-new-tokens",
                 Some(FinishReason::Time) => "; raise --max-time",
-                Some(FinishReason::Stop) => "; --stop cut it",
+                Some(FinishReason::Stop) => "; --stop ended it",
                 _ => "",
             };
             let subject = self.subject(self.cut_off, "the text", "texts");
@@ -91,7 +91,7 @@ impl Totals {
         parts.extend(interrupted.map(words));
         match (asked.saturating_sub(self.texts), interrupted) {
             (0, _) => {}
-            (missing, Some(_)) => parts.push(format!("{missing} of {asked} not begun")),
+            (missing, Some(_)) => parts.push(format!("{missing} of {asked} not started")),
             (_, None) => parts.push(format!("{asked} were asked for, but there are no more")),
         }
         parts.join(", ")

@@ -66,7 +66,7 @@ impl Header {
     pub(super) fn to_line(&self) -> Result<Value> {
         let folder = self.checkpoint.display();
         serde_json::to_value(self)
-            .with_context(|| format!("a trace cannot name the folder {folder}, which is no UTF-8 text; rename it"))
+            .with_context(|| format!("a trace cannot name the folder {folder}, which is not UTF-8 text; rename it"))
     }
 }
 
@@ -242,7 +242,7 @@ impl Trace {
         let first = text.lines().next();
         let first = first.with_context(|| format!("{name} is empty; give a file that --trace has written"))?;
         let header: Header = serde_json::from_str(first).with_context(|| {
-            format!("{name}: line 1 is not the head of a trace; give a file that --trace has written")
+            format!("{name}: line 1 is not the header of a trace; give a file that --trace has written")
         })?;
         let each = header.config.num_return_sequences;
         let is_valid = |(prompts, first, count): &BatchNumbers| {
@@ -267,9 +267,9 @@ impl Trace {
         let Header { config, prompts, .. } = &self.header;
         let check = || -> Result<()> {
             config.check(vocab_size).map_err(|error| Error::msg(wording::decoding::recorded(&error)))?;
-            ensure!(config.draft_tokens == 0, "draft_tokens is {}, and a trace follows no drafts", config.draft_tokens);
+            ensure!(config.draft_tokens == 0, "draft_tokens is {}, and a trace has no drafts", config.draft_tokens);
             for HeaderPrompt { prompt_ids, .. } in prompts {
-                ensure!(!prompt_ids.is_empty(), "a prompt holds no token");
+                ensure!(!prompt_ids.is_empty(), "a prompt has no tokens");
                 check_ids(prompt_ids, vocab_size)?;
             }
             Ok(())
@@ -280,7 +280,7 @@ impl Trace {
     /// The lines after the header, parsed lazily: a parsed trace takes many times its size on disk.
     pub fn lines<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T>> {
         let parse = |(number, line): (usize, &str)| {
-            let broken = "is not whole; the run that wrote it was cut off, or the file was changed";
+            let broken = "is incomplete; the run that wrote it was killed, or the file was changed";
             serde_json::from_str(line).with_context(|| format!("{}: line {number} {broken}", self.path.display()))
         };
         (1..).zip(self.text.lines()).skip(1).map(parse)

@@ -38,7 +38,7 @@ impl Twin<'_> {
         }
         let help = match self.view {
             View::Candidates => {
-                "\u{2190}\u{2192} step  \u{2191}\u{2193} knob  + - turn  0 as it was  d draw again  b beams  q quit"
+                "\u{2190}\u{2192} step  \u{2191}\u{2193} knob  + - change  0 reset  d draw again  b beams  q quit"
             }
             View::Beams => "\u{2190}\u{2192} step  \u{2191}\u{2193} scroll  b candidates  q quit",
         };
@@ -140,9 +140,9 @@ impl Twin<'_> {
         };
         let run = self.recorded.steps[self.step].choice.id;
         let beside = match (self.redraws, id == run) {
-            (0, true) => "; so it was in the run".to_owned(),
+            (0, true) => "; as in the run".to_owned(),
             (0, false) => format!("; the run, with its own knobs, took {}", self.name(&[run])),
-            (redraws, _) => format!("; draw {redraws} of yours"),
+            (redraws, _) => format!("; your draw {redraws}"),
         };
         let lines = vec![Line::from(knobs), Line::from(chosen + &beside)];
         frame.render_widget(Paragraph::new(lines).block(Block::bordered()), area);

@@ -69,7 +69,7 @@ pub fn show(request: &Request, recorded: &Recorded, beam_steps: &[BeamStep], int
     let (step, redraws, scroll, done) = (0, 0, 0, false);
     let mut twin = Twin { words, prompt, config, recorded, beam_steps, view, step, knobs, redraws, scroll, done };
     interrupt.before_exit(restore_terminal);
-    let mut terminal = ratatui::try_init().context("cannot take the terminal over; drop --tui, which writes a page")?;
+    let mut terminal = ratatui::try_init().context("cannot take the terminal over; drop --tui to write a page")?;
     let result = draw_and_read(&mut terminal, &mut twin, interrupt);
     restore_terminal();
     result.context("the terminal cannot be drawn on or read from")

@@ -98,7 +98,7 @@ fn the_first_step_of_a_greedy_run() {
         "│ temperature 0 (greedy)  top-k off  top-p off  min-p off  repetition off   │",
         "│ the best is taken: ·the; the run, with its own knobs, took ·a             │",
         "└───────────────────────────────────────────────────────────────────────────┘",
-        "←→ step  ↑↓ knob  + - turn  0 as it was  d draw again  b beams  q quit",
+        "←→ step  ↑↓ knob  + - change  0 reset  d draw again  b beams  q quit",
     ];
     assert_eq!(shown, expected);
 }

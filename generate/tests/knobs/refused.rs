@@ -99,7 +99,7 @@ fn knobs_that_contradict_each_other_are_named() {
     // The folder's own contradiction is no wrong argument; one that a flag brings about is.
     let (error, is_usage) =
         said(GenerationConfig::resolve(&off(), &folder(r#"{"min_new_tokens": 300}"#).unwrap()).unwrap_err());
-    assert!(!is_usage && error.starts_with("generation_config.json asks"), "{error}");
+    assert!(!is_usage && error.starts_with("generation_config.json contradicts itself"), "{error}");
     let message = refused_with(Knobs { max_new_tokens: Some(5), ..off() }, r#"{"min_new_tokens": 10}"#);
     assert!(message.starts_with("--min-new-tokens is 10, more than --max-new-tokens, which is 5"), "{message}");
 }

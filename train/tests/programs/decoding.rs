@@ -177,7 +177,7 @@ fn a_run_of_many_batches_cut_short_replays() {
         std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
         let ran = super::wait(child);
         assert_eq!(ran.code, Some(130), "{}", ran.err);
-        assert!(ran.err.contains("64 texts, interrupted, 236 of 300 not begun"), "{}", ran.err);
+        assert!(ran.err.contains("64 texts, interrupted, 236 of 300 not started"), "{}", ran.err);
         place.generate("replay many.jsonl").well();
     }
 }

@@ -186,7 +186,7 @@ fn what_cannot_be_written_or_named_is_said() {
         Ran::from(command.arg("--from").arg(&folder).args(["--device", "cpu"]).output().unwrap())
     };
     let ran = run("text one --trace trace.jsonl");
-    assert!(ran.code == Some(1) && ran.err.contains("which is no UTF-8 text; rename it"), "{}", ran.err);
+    assert!(ran.code == Some(1) && ran.err.contains("which is not UTF-8 text; rename it"), "{}", ran.err);
     assert!(!place.path("trace.jsonl").exists());
     let mut command = place.command("ember-generate", "convert --to gguf --format json --out");
     let ran = Ran::from(command.arg(folder.join("model.gguf")).arg(&folder).output().unwrap());
@@ -210,7 +210,7 @@ fn who_has_no_place_for_temporary_files_is_told_what_names_one() {
 fn a_batch_that_no_memory_holds_is_refused() {
     let place = Place::new();
     let ran = place.generate("bench --shape 2x2x32x65x64 --batch 1,4294967295 --device cpu");
-    assert!(ran.code == Some(2) && ran.err.contains("GB of memory are free; give less"), "{}", ran.err);
+    assert!(ran.code == Some(2) && ran.err.contains("GB of memory are free; lower --batch"), "{}", ran.err);
     // And a context shorter than what is usual is measured all the same.
     place.generate("bench --shape 2x2x32x65x16 --repeats 1 --device cpu").well();
 }

@@ -87,9 +87,7 @@ pub enum FolderError {
     #[error("{}: {key} is {value}; it must be {must_be}; correct or remove it", path.display())]
     Value { path: PathBuf, key: &'static str, value: String, must_be: String },
     /// A temperature of 0.
-    #[error(
-        "{}: temperature is 0; remove it, and for greedy decoding set \"do_sample\" to false", path.display()
-    )]
+    #[error("{}: temperature is 0; remove it, and for greedy decoding set \"do_sample\" to false", path.display())]
     ZeroTemperature { path: PathBuf },
     /// A token id outside the model's vocabulary.
     #[error("generation_config.json: {0}; correct or remove it")]

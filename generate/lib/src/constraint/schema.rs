@@ -280,6 +280,6 @@ mod tests {
             refused(&json!({ "items": { "patternProperties": patterns } }))
         };
         assert_eq!(with(64), None);
-        assert_eq!(with(65).as_deref(), Some("patternProperties has 65 patterns, of at most 64"));
+        assert_eq!(with(65).as_deref(), Some("patternProperties has 65 patterns; at most 64 are allowed"));
     }
 }

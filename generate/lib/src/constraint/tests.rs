@@ -170,8 +170,8 @@ fn what_this_tokenizer_cannot_say_is_named() {
     };
     assert_eq!(
         refused(Grammar::json_schema("--json-schema f.json", r#"{"type": "object"}"#).unwrap()),
-        "no token is left: --json-schema f.json asks for '{' next, and no token of this tokenizer begins with that; ask \
-         for something that this model can write"
+        "no token is left: --json-schema f.json asks for '{' next, and no token of this tokenizer begins with that; \
+         ask for something that this model can write"
     );
     assert_eq!(refused(regex("a{0}").unwrap()), r#"--regex "a{0}" allows the empty text only; give another"#);
     // Found only on the way: the first token fits, the next does not exist.

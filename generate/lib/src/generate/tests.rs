@@ -258,7 +258,7 @@ fn what_cannot_be_continued_is_refused() {
     let refused =
         |prompts: &[&[u32]]| generate_batch(&model, prompts, &Plan::new(&greedy(1)), &mut ()).unwrap_err().to_string();
     assert!(refused(&[]).contains("no prompt"));
-    assert!(refused(&[&[]]).contains("holds no token"));
+    assert!(refused(&[&[]]).contains("has no tokens"));
     assert!(refused(&[&[1, 11]]).contains("token id 11 is outside"));
     let draft = Gpt::new(&GptConfig::new(VOCAB + 1, CONTEXT, 1, 1, 8), 4, &Device::flex()).unwrap();
     let config = GenerationConfig { draft_tokens: 2, ..greedy(1) };

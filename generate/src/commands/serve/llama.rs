@@ -53,7 +53,7 @@ pub(super) const DIALECT: Dialect = Dialect {
         Fixed {
             name: "min_keep",
             accepts: |value, _| value == 0 || value == 1,
-            kind: "0 or 1: more is not supported",
+            kind: "0 or 1: others are not supported",
         },
         Fixed { name: "mirostat", accepts: is_zero, kind: "0: Mirostat is not supported" },
         Fixed {

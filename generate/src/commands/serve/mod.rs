@@ -117,12 +117,13 @@ pub struct ServeArgs {
     #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     cache_mib: u32,
 
-    /// Memory for all models' weights and caches; to load another model, the least recently used one
-    /// is unloaded
+    /// Memory for all models' weights and caches; to load another model, the least recently used
+    /// one is unloaded
     #[arg(long, value_name = "MIB", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
     models_mib: u32,
 
-    /// Turn off a route: the page, the list of running requests, or the counters; may be given again
+    /// Turn off a route: the page, the list of running requests, or the counters; may be given
+    /// again
     #[arg(long, value_name = "WHAT")]
     without: Vec<Optional>,
 

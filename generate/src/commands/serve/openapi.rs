@@ -91,7 +91,7 @@ const ROUTES: &[Route] = &[
         required: &["content"],
         parameters: &[
             ("content", "string: the text; prompt is another name for it"),
-            ("add_special", "boolean: add the tokens that stand before a prompt; add_special_tokens is another name for it"),
+            ("add_special", "boolean: add the tokens put before a prompt; add_special_tokens is another name for it"),
             ("parse_special", "boolean: read names of special tokens as these tokens"),
             ("with_pieces", "boolean: return the text of each token"),
             MODEL,

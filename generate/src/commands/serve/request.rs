@@ -382,9 +382,7 @@ impl<'a> Parameters<'a> {
         let first = found.next().transpose()?;
         match found.next() {
             None => Ok(first),
-            Some(_) => {
-                Err(ApiError::invalid("only one of regex, json_schema, lark_grammar and grammar can be set"))
-            }
+            Some(_) => Err(ApiError::invalid("only one of regex, json_schema, lark_grammar and grammar can be set")),
         }
     }
 }

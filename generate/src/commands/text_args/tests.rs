@@ -111,7 +111,7 @@ fn a_flag_that_is_no_number_is_explained() {
             "error: invalid value '99999999999999999999' for '--max-new-tokens <N>': it must be a whole number from 1 to 4294967295",
         ),
         ("--num-beams x", "error: invalid value 'x' for '--num-beams <N>': it must be a whole number from 1 to 10000"),
-        ("--bad-words-ids 1,x", "error: invalid value '1,x' for '--bad-words-ids <IDS>': write token ids with commas"),
+        ("--bad-words-ids 1,x", "error: invalid value '1,x' for '--bad-words-ids <IDS>': write token ids"),
         ("--logit-bias 5", "error: invalid value '5' for '--logit-bias <ID=VALUE>': write ID=VALUE, such as 12=-2.5"),
         ("--logit-bias 5+=1", "error: invalid value '5+=1' for '--logit-bias <ID=VALUE>': write ID=VALUE"),
         ("--logit-bias 5=inf", "error: invalid value '5=inf' for '--logit-bias <ID=VALUE>': VALUE must be a finite"),
@@ -127,7 +127,7 @@ fn a_flag_that_is_no_number_is_explained() {
 #[test]
 fn what_cannot_go_together_is_refused_before_anything_is_loaded() {
     let cases = [
-        ("--logprobs 2", "--logprobs has no place in --format text; add --format json"),
+        ("--logprobs 2", "--logprobs does not go with --format text; add --format json"),
         ("--stream --num-return-sequences 2 --top-k 2", "--stream shows a single text as it is written;"),
         ("--stream --prompts file", "--stream shows a single text as it is written;"),
         ("--stream --strategy exact", "--strategy exact knows its text only at the end;"),
@@ -138,7 +138,7 @@ fn what_cannot_go_together_is_refused_before_anything_is_loaded() {
             "--draft and --prompt-lookup make greedy decoding and sampling faster, not beam search;",
         ),
         ("--prompt-lookup --strategy exact", "--draft and --prompt-lookup make greedy decoding and sampling faster,"),
-        ("--trace file --prompt-lookup", "--trace follows one token a step;"),
+        ("--trace file --prompt-lookup", "--trace records one token per step;"),
         ("--explain-semantics", "--explain-semantics needs a prompt"),
         ("one --explain-semantics --stream", "--explain-semantics writes no text;"),
         ("--stop EMPTY", "--stop is empty"),

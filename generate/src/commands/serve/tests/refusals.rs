@@ -93,11 +93,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
             json!({ "prompt": "a", "draft_tokens": 2, "n_probs": 1, "post_sampling_probs": true }),
             "post_sampling_probs does not work with drafts",
         ),
-        (
-            "/v1/completions",
-            json!({ "prompt": "a", "draft_tokens": 2, "trace": 3 }),
-            "trace does not work with drafts",
-        ),
+        ("/v1/completions", json!({ "prompt": "a", "draft_tokens": 2, "trace": 3 }), "trace does not work with drafts"),
         (
             "/v1/completions",
             json!({ "prompt": "a", "draft_tokens": 2, "replay": true }),
