@@ -21,7 +21,7 @@ pub(crate) fn line(program: Command, error: &Error, meant: impl Fn(&str) -> Vec<
             format!("there is no flag {flag}; {}", advice(error, right))
         }
         ErrorKind::UnknownArgument => {
-            format!("\"{flag}\" is one argument too many; put quotes around what has spaces in it")
+            format!("\"{flag}\" is one argument too many; put quotes around a text with spaces")
         }
         ErrorKind::InvalidSubcommand => {
             let typed = word(error, ContextKind::InvalidSubcommand);
@@ -38,7 +38,7 @@ pub(crate) fn line(program: Command, error: &Error, meant: impl Fn(&str) -> Vec<
         ErrorKind::InvalidValue => {
             let given = if value.is_empty() { "needs a value".to_owned() } else { format!("is {value}") };
             match listed(&words(error, ContextKind::ValidValue), ", ") {
-                Some(right) => format!("{flag} {given}; it takes: {right}"),
+                Some(right) => format!("{flag} {given}; use one of: {right}"),
                 None => format!("{flag} {given}; write {}", word(error, ContextKind::InvalidArg)),
             }
         }
@@ -59,7 +59,7 @@ pub(crate) fn line(program: Command, error: &Error, meant: impl Fn(&str) -> Vec<
             }
         }
         ErrorKind::InvalidUtf8 => {
-            "an argument is not UTF-8 text; rename what it names, or name the folder that it is in".to_owned()
+            "an argument is not UTF-8 text; rename that file or folder, or name the folder that it is in".to_owned()
         }
         _ => {
             let told = error.render().to_string();
@@ -205,11 +205,11 @@ mod tests {
             ("write --text one", "there is no flag --text; give PROMPT by itself, without a flag"),
             ("convert --text one", "there is no flag --text; see `ember convert --help`"),
             ("write --zzz", "there is no flag --zzz; see `ember write --help`"),
-            ("write One day", "\"day\" is one argument too many; put quotes around what has spaces in it"),
+            ("write One day", "\"day\" is one argument too many; put quotes around a text with spaces"),
             ("wirte", "there is no command \"wirte\"; did you mean write?"),
             ("xyz", "there is no command \"xyz\"; see `ember --help`"),
-            ("write --overflow shrink", "--overflow is shrink; it takes: slide, stop"),
-            ("write --overflow", "--overflow needs a value; it takes: slide, stop"),
+            ("write --overflow shrink", "--overflow is shrink; use one of: slide, stop"),
+            ("write --overflow", "--overflow needs a value; use one of: slide, stop"),
             ("write --temperature", "--temperature needs a value; write --temperature <T>"),
             ("write --threads 0", "--threads is 0; it must be from 1 to 9"),
             ("write --threads two", "--threads is two; it must be a whole number"),

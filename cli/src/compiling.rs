@@ -111,12 +111,12 @@ impl Progress {
         if self.as_bar {
             let bar = self.bar.get_or_insert_with(|| new_bar(expected));
             // The message comes first, so that the first frame has it.
-            bar.set_message(format!("some {left:.0} s left"));
+            bar.set_message(format!("about {left:.0} s left"));
             bar.set_length(expected as u64);
             bar.set_position(done as u64);
         } else if now - self.last >= LINE_EVERY {
             self.last = now;
-            let line = format!("the GPU compiles its kernels: {done} of about {expected}, some {left:.0} s left");
+            let line = format!("compiling GPU kernels: {done} of about {expected}, about {left:.0} s left");
             let _ = writeln!(terminal::stderr(), "{line}");
         }
     }
@@ -130,7 +130,7 @@ impl Progress {
 
 fn new_bar(expected: usize) -> ProgressBar {
     let bar = ProgressBar::new(expected as u64);
-    let template = "the GPU compiles its kernels {wide_bar} {pos} of about {len}, {msg}";
+    let template = "compiling GPU kernels {wide_bar} {pos} of about {len}, {msg}";
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 

@@ -64,8 +64,8 @@ pub fn of_device(message: &str) -> String {
         format!("out of memory ({what}); use a smaller batch or model, or another --device")
     } else if lost.is_some() {
         format!(
-            "the device is gone ({what}): its driver gave it up, as after an update, a reset, or a kernel that took too long; \
-             try again, or --device cpu"
+            "the device was lost ({what}), as after a driver update, a reset, or a kernel that took too long; try \
+             again, or use --device cpu"
         )
     } else {
         // A message that only makes sense beside its source code is left out.
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_device_says_what_happened_among_much_else() {
         let lost = "The device is poisoned\nCaused by:\n  Unknown: Device is lost\nBacktrace:\nNo backtrace available";
-        assert!(of_device(lost).starts_with("the device is gone (Unknown: Device is lost): its driver"));
+        assert!(of_device(lost).starts_with("the device was lost (Unknown: Device is lost), as after"));
         let read = format!("bytes: host access failed: Read({lost:?})");
         assert_eq!(of_panic(&Panic::without_place(read)), of_device(lost));
         let unread = Panic {

@@ -69,8 +69,8 @@ fn report_truncated_files() {
 
 #[cfg(target_os = "linux")]
 extern "C" fn end_for_truncated_file(_: libc::c_int, fault: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    const LINE: &[u8] = b"error: a file was cut short by another program while this one read it, or its disk fails; \
-        see that the file is whole, and run the command again\n";
+    const LINE: &[u8] = b"error: a file was truncated by another program while this one read it, or its disk failed; \
+        check that it is complete, and run the command again\n";
     // SAFETY: the system passes a valid pointer; the functions called are allowed in a handler.
     unsafe {
         if (*fault).si_code == libc::BUS_ADRERR {
@@ -136,8 +136,8 @@ mod tests {
         let said = String::from_utf8(this.stderr).unwrap();
         assert_eq!(this.status.code(), Some(1), "{said}");
         assert!(
-            said.ends_with("see that the file is whole, and run the command again\n")
-                && said.contains("error: a file was cut short"),
+            said.ends_with("check that it is complete, and run the command again\n")
+                && said.contains("error: a file was truncated"),
             "{said}"
         );
     }

@@ -11,7 +11,7 @@ use crate::program::Outcome;
 /// Arguments of `man-pages`.
 #[derive(Args, Debug)]
 pub struct ManPagesArgs {
-    /// The folder for the pages, made where it is not there
+    /// The folder for the pages; created if missing
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 }

@@ -45,7 +45,7 @@ fn fault(path: &Path, kind: &str) -> Option<String> {
     match path.metadata() {
         Ok(there) if there.is_dir() => Some("it is a folder; name a file".to_owned()),
         Ok(there) if there.is_file() && there.len() > 0 && !is_of_kind => Some(format!(
-            "it is there already, and would be written over; name a new file, or one that ends in .{kind}"
+            "it exists and would be overwritten; name a new file, or one that ends in .{kind}"
         )),
         _ => check_writable(path).err().map(|error| format!("{}; name another", with_causes(&error))),
     }
@@ -65,7 +65,7 @@ mod tests {
         }
         let refused = |name: &str| fault(&at(name), "html");
         assert!(["a.html", "A.HTML", "empty", "new", "new.txt"].iter().all(|name| refused(name).is_none()));
-        assert!(refused("a.txt").unwrap().contains("would be written over"));
+        assert!(refused("a.txt").unwrap().contains("would be overwritten"));
         assert!(refused("").unwrap().contains("it is a folder"));
         assert!(refused("none/a.html").unwrap().starts_with("there is no folder"));
         assert_eq!(fault(Path::new("a-new-name"), "html"), None);

@@ -34,7 +34,7 @@ const STACK_BYTES: usize = 64 << 20;
 #[allow(rustdoc::broken_intra_doc_links)] // these are the words of `--help`
 #[derive(Args, Clone, Debug)]
 pub struct CommonArgs {
-    /// Where to compute: auto, cpu, wgpu[:N] or cuda[:N]; auto takes the first that truly works
+    /// Where to compute: auto, cpu, wgpu[:N] or cuda[:N]; auto picks the first that works
     #[arg(long, global = true, default_value = "auto", value_name = "DEVICE", help_heading = "Everywhere")]
     pub device: DeviceChoice,
 
@@ -42,7 +42,7 @@ pub struct CommonArgs {
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Everywhere")]
     pub threads: Option<u32>,
 
-    /// Seed of every random draw, where there is one: the same seed gives the same result
+    /// Seed of all random draws: the same seed gives the same result
     #[arg(long, global = true, value_name = "N", value_parser = seed, allow_negative_numbers = true, help_heading = "Everywhere")]
     pub seed: Option<u64>,
 

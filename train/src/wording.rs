@@ -229,7 +229,7 @@ mod tests {
         let in_training = Error::Device(lost.to_owned());
         let in_a_plan = StudyError::from(in_training);
         let in_a_run = training_error(in_a_plan.into());
-        assert!(said(in_a_run.into()).to_string().starts_with("the device is gone (Unknown: Device is lost): its"));
+        assert!(said(in_a_run.into()).to_string().starts_with("the device was lost (Unknown: Device is lost), as"));
     }
 
     #[test]

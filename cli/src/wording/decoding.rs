@@ -114,7 +114,7 @@ fn knob(error: &KnobError) -> Worded {
             format!("--{} is {value}; it must be {}", knob.label, knob.range.words())
         }
         KnobError::Ignored { knob, .. } if knob.used_by == UsedBy::AllButGreedy => format!(
-            "--{} above 1 would give the same greedy text again; take --strategy sample or --num-beams, or drop it",
+            "--{} above 1 would give the same greedy text again; use --strategy sample or --num-beams, or drop it",
             knob.label
         ),
         KnobError::Ignored { knob, named: Some(named), .. } => {
@@ -157,7 +157,7 @@ fn remedy(used_by: UsedBy, strategy: Strategy) -> &'static str {
 pub fn contradiction(what: &Contradiction) -> String {
     match what {
         Contradiction::Length { least, most } => format!(
-            "--min-new-tokens is {least}, more than --max-new-tokens, which is {most}; lower the one or raise the other"
+            "--min-new-tokens is {least}, more than --max-new-tokens, which is {most}; lower one or raise the other"
         ),
         Contradiction::Drafts(strategy) => format!(
             "--draft and --prompt-lookup make greedy decoding and sampling faster, not {}; drop one of the two",
@@ -167,7 +167,7 @@ pub fn contradiction(what: &Contradiction) -> String {
             format!("{} needs --num-beams; add for example --num-beams 4", strategy.words())
         }
         Contradiction::Sequences { sequences, beams } => format!(
-            "--num-return-sequences is {sequences}, more than --num-beams, which is {beams}; lower the one or raise the other"
+            "--num-return-sequences is {sequences}, more than --num-beams, which is {beams}; lower one or raise the other"
         ),
         Contradiction::NoGroups => {
             "diverse beam search needs --num-beam-groups above 1; add for example --num-beam-groups 2".to_owned()

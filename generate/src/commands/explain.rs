@@ -104,7 +104,8 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "P", value_parser = number::<f64>, allow_negative_numbers = true, help_heading = KNOBS_HEADING)]
     min_p: Option<f64>,
 
-    /// Makes each token that prompt or text hold less probable (above 1) or more (below); 1 is off
+    /// Makes each token of the prompt and the text less probable (above 1) or more (below 1); 1 is
+    /// off
     #[arg(long, value_name = "X", value_parser = number::<f32>, allow_negative_numbers = true, help_heading = KNOBS_HEADING)]
     repetition_penalty: Option<f32>,
 

@@ -227,8 +227,8 @@ knobs! {
         stop_strings max_time_s overflow num_return_sequences min_new_tokens max_new_tokens
     ]
     "Strategy" {
-        /// Whose order of the knobs, rules and defaults: transformers', llama.cpp's or MLX's
-        /// [default: hf]
+        /// Apply the knobs in the order and by the rules and defaults of transformers, llama.cpp or
+        /// MLX [default: hf]
         #[field = "(the defaults are put in by [`GenerationConfig::resolve`])"]
         semantics: Semantics = Semantics::Hf, "semantics", "semantics", OneByOne, Range::Any, "STACK";
     } []
@@ -240,7 +240,7 @@ knobs! {
     } []
     "Sampling" {
         /// Sharpens (below 1) or flattens (above 1) the distribution
-        #[help = "; 0 means greedy here, where Hugging Face refuses it"]
+        #[help = "; 0 means greedy (Hugging Face refuses it)"]
         #[field = "(never 0 here: greedy is a [`Strategy`] of its own)"]
         temperature: f32 = 1.0, "temperature", "temperature", Sampling, Range::Temperature, "T";
         /// Sample from the K best tokens and those that tie with the last of them; 0 is off
@@ -254,12 +254,12 @@ knobs! {
         typical_p: f64 = 1.0, "typical_p", "typical-p", Sampling, Range::Mass, "P";
         /// Sample from the tokens with a probability of at least P; 0 is off
         epsilon_cutoff: f64 = 0.0, "epsilon_cutoff", "epsilon-cutoff", Sampling, Range::Cutoff, "P";
-        /// The same, with a lower limit where the distribution is flat; 0 is off
+        /// Like epsilon-cutoff, with a lower limit where the distribution is flat; 0 is off
         eta_cutoff: f64 = 0.0, "eta_cutoff", "eta-cutoff", Sampling, Range::Cutoff, "P";
     } []
     "Penalties and bans" {
-        /// Makes each token that prompt or text hold less probable (above 1) or more (below); 1 is
-        /// off
+        /// Makes each token of the prompt and the text less probable (above 1) or more (below 1);
+        /// 1 is off
         repetition_penalty: f32 = 1.0, "repetition_penalty", "repetition-penalty", All, Range::Factor, "X";
         /// Subtracted from the logit of each token written so far; 0 is off
         presence_penalty: f32 = 0.0, "presence_penalty", "presence-penalty", All, Range::Within(1_000_000), "X";
@@ -284,7 +284,7 @@ knobs! {
         /// When the search may end: once N texts are finished, when a better one is unlikely, or
         /// when none can come [default: false]
         early_stopping: EarlyStopping = EarlyStopping::False, "early_stopping", "early-stopping", Beams, Range::Any, "WHEN";
-        /// Diverse beams: so many groups of equal size, each avoiding the tokens of those before it
+        /// Diverse beams: number of groups of equal size, each avoiding the tokens of earlier ones
         num_beam_groups: usize = 1, "num_beam_groups", "num-beam-groups", DiverseBeams, Range::OneUp, "N";
         /// Diverse beams: subtracted from a token's log-probability for each earlier beam that
         /// chose it at this step
@@ -296,7 +296,7 @@ knobs! {
         num_return_sequences: usize = 1, "num_return_sequences", "num-return-sequences", AllButGreedy, Range::OneTo(100_000), "N";
     } []
     "Strategy" {
-        /// Exact search: give up the proof after looking at so many beginnings [default: 100000]
+        /// Exact search: give up the proof after looking at so many prefixes [default: 100000]
         max_nodes: usize = 100_000, "max_nodes", "max-nodes", Exact, Range::OneUp, "N";
     } [
         /// Tokens proposed at a time by speculative decoding; 0 is off.
@@ -310,11 +310,11 @@ knobs! {
         #[help = "; may be given again"]
         #[field = "(any of these; a [`Generator`](crate::Generator) looks for them, which makes text of the tokens)"]
         stop_strings: Vec<String> = Vec::new(), "stop_strings", "stop", All, Range::Any, "STRING";
-        /// End after the step in which so many seconds have passed; of many prompts, each batch has
-        /// the time to itself
+        /// End after the step in which so many seconds have passed, counted for each batch of
+        /// prompts
         max_time_s: f64 as Option<f64> = None, "max_time", "max-time", All, Range::Seconds, "SECONDS";
-        /// At the end of what the model can look back on: go on with a sliding window (each token
-        /// then costs a pass over all of it), stop, or fail [default: slide]
+        /// When the context is full: continue with a sliding window (each token then costs a pass
+        /// over all of it), stop, or fail [default: slide]
         overflow: Overflow = Overflow::Slide, "overflow", "overflow", All, Range::Any, "HOW";
     } [
         /// Seed of the draws.

@@ -59,7 +59,7 @@ named! {
 }
 
 named! {
-    /// What happens when the text is as long as what the model can attend to.
+    /// What happens when the context is full.
     pub Overflow default Slide {
         /// Go on with the last `context_length` tokens; each further token costs a pass over all of
         /// them.
