@@ -537,10 +537,10 @@ test(otherTokens, { skip: needs(stranger, "--model with other tokens") }, () => 
   await page.locator("#compare-write").click();
   await page.locator("#compare-words", { hasText: /token/ }).waitFor();
   await page.locator("#model").selectOption(stranger);
-  await page.locator("#status", { hasText: "other tokens" }).waitFor();
+  await page.locator("#status", { hasText: "another tokenizer" }).waitFor();
   await rest(page);
   await page.locator(".side-of-pair:nth-child(1) button", { hasText: "Take" }).click();
-  await page.locator("#mishap-words", { hasText: "not here any more" }).waitFor();
+  await page.locator("#mishap-words", { hasText: "no longer here" }).waitFor();
   await page.locator("#tab-text").click();
   const asked = { model: stranger, content: text, add_special: true };
   assert.equal(await shownText(page), text);
@@ -551,7 +551,7 @@ test(otherTokens, { skip: needs(stranger, "--model with other tokens") }, () => 
   await opened(page);
   assert.equal(await page.locator("#model").inputValue(), stranger);
   await page.locator("#model").selectOption(props.model_alias);
-  await page.locator("#status", { hasText: "other tokens" }).waitFor();
+  await page.locator("#status", { hasText: "another tokenizer" }).waitFor();
   await drawer(page, "tree");
   await page.locator("#drawer-tree .piece:not(.given)").first().click();
   await rest(page);
@@ -560,7 +560,7 @@ test(otherTokens, { skip: needs(stranger, "--model with other tokens") }, () => 
   await page.locator("#tab-compare").click();
   await page.locator(".side-of-pair:nth-child(2) select").first().selectOption(stranger);
   await page.locator("#compare-write").click();
-  await page.locator("#mishap-words", { hasText: "has other tokens" }).waitFor();
+  await page.locator("#mishap-words", { hasText: "has another tokenizer" }).waitFor();
 }));
 
 test("a talk, where the checkpoint has a template", { skip: needs(talker, "--model with a template") }, () => onPlayground({}, async (page) => {

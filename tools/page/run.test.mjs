@@ -211,7 +211,7 @@ test("what the window has left behind is marked", { skip }, () => onPage("long.h
   assert.equal(unseen > 0, last.window[1] > model.context_length, "the window slides once it is full");
   const shown = await page.locator("#loop-tokens .token:not(.next)").count();
   assert.equal(await page.locator("#loop-tokens .unseen").count(), Math.max(0, unseen - (last.window[1] - shown)));
-  assert.equal((await page.locator("#loop-window").textContent()).includes("out of its sight"), unseen > 0);
+  assert.equal((await page.locator("#loop-window").textContent()).includes("outside the context"), unseen > 0);
 }));
 
 test("a tail that is stored in groups is counted, drawn and named as such", { skip }, async () => {

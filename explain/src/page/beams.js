@@ -110,7 +110,7 @@ function greedyStory(tree, greedy) {
 /** How far a search fell short of the exact search, in words. */
 function shortfall(name, exact, { logprob_sum: sum }) {
   const gap = exact.logprob_sum - sum;
-  if (gap < -1e-4) return `${name} found a text that is ${Math.exp(-gap).toFixed(1)} times more probable, to which exact search had not come yet.`;
+  if (gap < -1e-4) return `${name} found a text that is ${Math.exp(-gap).toFixed(1)} times more probable, which exact search had not reached yet.`;
   return gap > 1e-4 ? `${name} missed it by ${nats(gap)} nats: its text is ${Math.exp(gap).toFixed(1)} times less probable.` : `${name} found it, too.`;
 }
 
@@ -169,7 +169,7 @@ function startBeams() {
     } });
   const penalty = slider({ label: "Length penalty", min: -1, max: 3, step: 0.05, value: shown.penalty, id: "beams-penalty",
     words: (value) => value.toFixed(2), oninput: (value) => { shown.penalty = value; draw(); } });
-  const key = [["goes-on", "goes on"], ["finished", "finished"], ["pruned", "pruned"], ["best", "the best in the end"], ["greedy", "greedy's way"]];
+  const key = [["goes-on", "goes on"], ["finished", "finished"], ["pruned", "pruned"], ["best", "the best in the end"], ["greedy", "the greedy text"]];
   body.append(element("p", { text: `Each column is one step: the candidates, best first by the sum of their log-probabilities. The best `
       + `${beams.num_beams} that have not ended go on.` }), steps.field,
     element("ul", { class: "key", "aria-label": "Key" }, ...key.map(([kind, text]) => element("li", { class: kind, text }))), picture,

@@ -78,7 +78,7 @@ function drawStep(step) {
   byId("loop-back").disabled = step === 0;
   byId("loop-forward").disabled = step === data.steps.length - 1;
 
-  const unseen = begin > 0 ? `; the first ${number(begin)} are out of its sight` : "";
+  const unseen = begin > 0 ? `; the first ${number(begin)} are outside the context` : "";
   byId("loop-window").textContent = `${plural(ids.length, "token")} so far. The model sees ${plural(end - begin, "token")}, `
     + `at most ${number(data.model.context_length)}${unseen}.`;
   byId("loop-tokens").replaceChildren(...textTiles(step));

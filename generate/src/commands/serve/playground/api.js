@@ -40,7 +40,7 @@ async function* streamed(path, body, signal) {
   try {
     for (;;) {
       const { done, value } = await reader.read().catch((error) => { throw error.name === "AbortError" ? error : new Error(UNREACHABLE); });
-      if (done) throw new Error("The server broke off before the text was whole.");
+      if (done) throw new Error("The connection ended before the text was complete.");
       const lines = (rest + value).split("\n");
       rest = lines.pop();
       for (const line of lines) {

@@ -4,7 +4,7 @@ function drawBeams() {
   const search = mainPress("Search", "beams-search", () => busyWith(search, searchBeams));
   byId("view-beams").replaceChildren(element("div", { class: "wide" },
     element("h2", { text: "Beams" }),
-    hint("The most probable texts that grow side by side. Nothing is drawn: temperature and seed play no part."),
+    hint("The most probable texts that a beam search finds. Nothing is drawn: temperature and seed have no effect."),
     promptShown(),
     element("div", { class: "presses" }, beamCount(), search),
     element("p", { class: "hint live", id: "beams-words", role: "status" }),
@@ -61,9 +61,9 @@ const MAX_ACCOUNT = 1 << 16;
 const givesAccount = ({ max_tokens: tokens, num_beams: beams }) => tokens * beams * 2 * beams <= MAX_ACCOUNT;
 
 function wordsOfLost(count, { trace }) {
-  if (!trace) return "; with fewer beams or tokens it is shown what was given up";
-  if (count > MAX_GIVEN_UP) return `; in grey the last ${MAX_GIVEN_UP} of ${number(count)} branches that were given up`;
-  return count > 0 ? `; in grey ${plural(count, "branch", "branches")} given up on the way` : "";
+  if (!trace) return "; with fewer beams or tokens, pruned branches are shown";
+  if (count > MAX_GIVEN_UP) return `; in grey the last ${MAX_GIVEN_UP} of ${number(count)} pruned branches`;
+  return count > 0 ? `; in grey ${plural(count, "pruned branch", "pruned branches")}` : "";
 }
 
 /** Beams that led to none of the texts, in the order of pruning: texts without a rank, whose score is the sum of their
@@ -128,10 +128,10 @@ function beamBranch(beams, group, at) {
 function beamEnd(beams, text) {
   const { rank, score } = text;
   if (rank === null) {
-    const words = `given up at ${score.toFixed(3)}`;
+    const words = `pruned at ${score.toFixed(3)}`;
     return element("div", { class: "leaf" }, element("span", { class: "score", "data-score": score, title: "The sum of its log-probabilities", text: words }));
   }
-  const words = `${rank + 1}. score ${score?.toFixed(3) ?? "not told"}`;
+  const words = `${rank + 1}. score ${score?.toFixed(3) ?? "unknown"}`;
   return element("div", { class: "leaf" }, element("span", { class: "score", "data-score": score, title: String(score), text: words }),
     press("Take", () => takeBeam(beams, text), { "aria-label": `Take text ${rank + 1}` }));
 }

@@ -19,13 +19,13 @@ function drawChat(typed = byId("chat-words")?.value ?? "") {
     event.preventDefault();
     send.click();
   });
-  const anew = press("Begin anew", () => {
+  const anew = press("Start again", () => {
     app.asking?.abort();
     talk = [];
     drawChat();
   });
   byId("view-chat").replaceChildren(element("div", { class: "wide" },
-    element("ol", { class: "talk", id: "talk", role: "log", "aria-label": "The talk" }, talk.map(utterance)),
+    element("ol", { class: "talk", id: "talk", role: "log", "aria-label": "The conversation" }, talk.map(utterance)),
     element("div", { class: "say" }, words, send, anew)));
 }
 

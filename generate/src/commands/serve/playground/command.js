@@ -92,7 +92,7 @@ function drawCommand() {
   const shown = COMMANDS[view]().flatMap(({ words, command }) => [
     hint(words), element("pre", { class: "command", tabindex: "0", text: command }), copier(command),
   ]);
-  const none = hint("The command line goes on with texts, and has no talks.");
+  const none = hint("The command line continues texts, and has no conversations.");
   byId("drawer-command").replaceChildren(element("h2", { text: "The same on the command line" }), ...(shown.length > 0 ? shown : [none]));
 }
 

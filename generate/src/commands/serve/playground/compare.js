@@ -11,7 +11,7 @@ function drawCompare() {
   const both = mainPress("Write both", "compare-write", () => busyWith(both, compare));
   view.replaceChildren(element("div", { class: "wide" },
     element("h2", { text: "Side by side" }),
-    hint("Both go on with your text by the same seed, so they draw with the same noise. Change one thing, and see where they part."),
+    hint("Both continue your text with the same seed, so they draw with the same noise. Change one thing, and see where they part."),
     promptShown(),
     element("div", { class: "presses" }, both),
     element("p", { class: "hint live", id: "compare-words", role: "status" }),

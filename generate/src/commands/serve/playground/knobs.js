@@ -28,7 +28,7 @@ async function drawNext() {
     await nameAll((step?.candidates ?? []).map(({ id }) => id));
     if (signal.aborted) return; // a newer request is running
     place.classList.remove("wrong");
-    place.replaceChildren(...(step ? nextToken(step) : [hint("The server told nothing about this step.")]));
+    place.replaceChildren(...(step ? nextToken(step) : [hint("The server returned nothing for this step.")]));
   } catch (error) {
     if (error.name === "AbortError") return;
     place.classList.add("wrong");
@@ -37,7 +37,7 @@ async function drawNext() {
 }
 
 function nextToken({ id, draw, interval, candidates }) {
-  const words = draw === null ? `The most probable one that is left is taken: “${nameOf(id)}”.`
+  const words = draw === null ? `The most probable remaining token is taken: “${nameOf(id)}”.`
     : `The draw ${draw.toFixed(4)} falls between ${interval[0].toFixed(4)} and ${interval[1].toFixed(4)}: “${nameOf(id)}”.`;
   const full = Math.max(...candidates.map((one) => Math.max(one.before.probability, leftOf(one))));
   const rows = candidates.map((one) => candidateRow(one, full, one.id === id));

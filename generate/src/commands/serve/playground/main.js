@@ -126,7 +126,7 @@ function startTheme() {
   const set = (theme) => {
     document.documentElement.dataset.theme = theme;
     byId("theme").textContent = THEMES[theme];
-    byId("theme").title = "Light, dark, or as the system has it";
+    byId("theme").title = "Light, dark, or the system's setting";
     localStorage.setItem("ember-theme", theme);
   };
   byId("theme").addEventListener("click", () => set(names[(names.indexOf(document.documentElement.dataset.theme) + 1) % names.length]));
@@ -190,7 +190,7 @@ async function readProps() {
   try {
     props = await ask("/props");
   } catch (error) {
-    mishap(error.status === 401 ? "This server asks for a key." : error.message);
+    mishap(error.status === 401 ? "This server needs an API key." : error.message);
     if (error.status === 401) askForKey();
     return false;
   }

@@ -16,7 +16,7 @@ function factsOf(model) {
 
 async function readFacts(model) {
   const { n_ctx, n_vocab, eos_token, chat_template, tokenizer_hash: hash } = await ask(`/props?model=${encodeURIComponent(model)}`);
-  if (!hash) throw new Error(`${model} holds no tokenizer, and this page writes texts.`);
+  if (!hash) throw new Error(`${model} holds no tokenizer, which this page needs.`);
   return { n_ctx, eos_token, chat_template, alphabet: `${n_vocab} ${hash}` };
 }
 
@@ -46,7 +46,7 @@ async function chooseModel(model) {
       show(0);
       byId("text").textContent = text;
       await settle();
-      say("This model has other tokens; the text was made of them anew. What was tried before comes back with the model before.");
+      say("This model has another tokenizer, so the text was tokenized again. Earlier texts come back with the earlier model.");
     }
   } catch (error) {
     mishap(error.message);
@@ -60,5 +60,5 @@ async function chooseModel(model) {
 async function ensureSameTokens(model) {
   const { alphabet } = await factsOf(model);
   if (alphabet === app.alphabet) return;
-  throw new Error(`${model} has other tokens than ${settings.model}: the same noise means nothing between them.`);
+  throw new Error(`${model} has another tokenizer than ${settings.model}: with the same noise their texts cannot be compared.`);
 }

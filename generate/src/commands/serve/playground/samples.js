@@ -4,7 +4,7 @@
 function sampleCard(title) {
   const words = element("div", { class: "prose small tokens" });
   const facts = hint("");
-  const taking = press("Take", () => takeSample(card), { disabled: true, title: "Go on with this text" });
+  const taking = press("Take", () => takeSample(card), { disabled: true, title: "Continue with this text" });
   const heading = element("h3", { text: title });
   const card = { tokens: [], tree: null, from: 0, request: null, prompt: null, heading, words, facts, taking,
     whole: element("article", { class: "card" }, element("div", { class: "card-head" }, heading, taking), words, facts) };
@@ -56,7 +56,7 @@ function cardCommand({ tokens, request: made, prompt, end }, name, request) {
 /** Whether the text that was continued still exists; it may have been removed, or belong to another tokenizer. */
 function isThere({ tree, from }) {
   if (tree === app.tree && nodeOf(tree, from)) return true;
-  mishap("The text that this was written for is not here any more.");
+  mishap("The text that this continues is no longer here.");
   return false;
 }
 

@@ -22,7 +22,7 @@ function keepNow() {
     localStorage.setItem(PLACE, packed());
   } catch (error) {
     const isFull = error.name === "QuotaExceededError";
-    mishap(isFull ? "The browser has no room left for these texts. Export them, and begin anew." : `These texts are not kept: ${error.message}`);
+    mishap(isFull ? "The browser has no room for these texts. Export them, and start again." : `These texts are not saved: ${error.message}`);
   }
 }
 const keep = later(keepNow, 400);
@@ -51,7 +51,7 @@ async function restore() {
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error; // a server error: the saved state must not be lost
     setAside(kept);
-    mishap("What this browser had kept cannot be read. It is set aside, and the page begins anew.");
+    mishap("The texts saved in this browser cannot be read. They are set aside, and the page starts empty.");
   }
   if (app.alphabet === null) await useModel(settings.model);
 }
@@ -81,8 +81,8 @@ async function importTexts(file) {
 }
 
 const KEYS = [["Ctrl + Enter", "write"], ["Ctrl + Shift + Enter", "another, from the same place"], ["Esc", "stop; close"],
-  ["Alt + ← →", "the other ways to go on"], ["Alt + ↑ ↓", "back before this piece, and on again"],
-  ["Alt + Enter", "what could have stood at the caret"], ["Ctrl + Z", "undo"]];
+  ["Alt + ← →", "the other continuations"], ["Alt + ↑ ↓", "back before this piece, and forward again"],
+  ["Alt + Enter", "alternatives at the caret"], ["Ctrl + Z", "undo"]];
 
 function drawTexts() {
   const file = element("input", { type: "file", accept: ".json,application/json", id: "import-file", class: "unseen", tabindex: "-1",

@@ -16,7 +16,7 @@ function drawTree() {
   byId("drawer-tree").replaceChildren(
     element("h2", { text: "What was tried" }),
     countField(),
-    texts.length === 0 ? hint("Nothing yet. Each time you write, it is kept here.") : branchList(texts, onPath));
+    texts.length === 0 ? hint("Nothing yet. Every text that is written is kept here.") : branchList(texts, onPath));
 }
 
 /** The field for the number of texts that Write starts at once. */

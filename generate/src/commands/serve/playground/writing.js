@@ -5,7 +5,7 @@ async function write(parent, request) {
   const known = nodeOf(app.tree, parent).children.find((id) => isSame(nodeOf(app.tree, id).how, request));
   if (known !== undefined) {
     show(leafUnder(app.tree, known));
-    say("This was written already: the same seed gives the same text. Another takes the next seed.");
+    say("This text was written already: the same seed gives the same text. Press Another for the next seed.");
     return;
   }
   const before = tokensTo(app.tree, parent);
@@ -66,7 +66,7 @@ function clearAway(parent, nodes) {
 function report({ start, first, tokens }, usage, nodes) {
   if (first === null) return nodes.some(({ end }) => end === "stop") ? "The model ends the text here." : "";
   const seconds = (performance.now() - first) / 1000;
-  const speed = tokens > 4 && seconds > 0 ? `, ${number(Math.round((tokens - 1) / seconds))} a second` : "";
+  const speed = tokens > 4 && seconds > 0 ? `, ${number(Math.round((tokens - 1) / seconds))} per second` : "";
   const cached = usage?.prompt_tokens_details?.cached_tokens;
   const ended = nodes.length === 1 && nodes[0].end === "stop" ? " It ended by itself." : "";
   const reused = cached ? `; ${number(cached)} were in the cache` : "";
