@@ -91,7 +91,7 @@ impl ApiError {
     }
 
     pub(super) fn method() -> Self {
-        let message = "this route does not allow this method; use the other of GET and POST";
+        let message = "this route does not accept this method; see /openapi.json";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
     }
 
@@ -120,7 +120,7 @@ impl ApiError {
 
     /// A disabled route.
     pub(super) fn disabled() -> Self {
-        let message = "this route was turned off when the server was started";
+        let message = "this route was turned off with --without";
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", message)
     }
 

@@ -33,7 +33,7 @@ pub(super) const DIALECT: Dialect = Dialect {
     own: &[
         PROMPT,
         ("n_probs", "integer: return so many most probable tokens for each token"),
-        ("post_sampling_probs", "boolean: return their probabilities after all knobs"),
+        ("post_sampling_probs", "boolean: with n_probs, return probabilities after all knobs"),
         ("return_tokens", "boolean: return token ids, too"),
         ("response_fields", "array: which fields of the answer to return"),
         GRAMMAR,
