@@ -243,7 +243,7 @@ impl TextArgs {
                 found.map_err(|error| UsageError::new(format!("--bad-words {word:?}: {:#}", Error::from(error))))?;
             ensure!(
                 !found.is_empty(),
-                UsageError::new(format!("--bad-words {word:?} makes no token; give another text, or drop it"))
+                UsageError::new(format!("--bad-words {word:?} has no tokens; give another text, or drop it"))
             );
             knobs.bad_words.get_or_insert_default().extend(found);
         }

@@ -235,7 +235,7 @@ knobs! {
     "Stopping" {
         /// Most tokens to write [default: 256]
         max_new_tokens: usize = 256, "max_new_tokens", "max-new-tokens", All, Range::OneUp, "N";
-        /// No end token before so many tokens; 0 is off
+        /// No end token before N new tokens; 0 is off
         min_new_tokens: usize = 0, "min_new_tokens", "min-new-tokens", All, Range::Any, "N";
     } []
     "Sampling" {
@@ -296,7 +296,7 @@ knobs! {
         num_return_sequences: usize = 1, "num_return_sequences", "num-return-sequences", AllButGreedy, Range::OneTo(100_000), "N";
     } []
     "Strategy" {
-        /// Exact search: give up the proof after looking at so many prefixes [default: 100000]
+        /// Exact search: give up the proof after looking at N prefixes [default: 100000]
         max_nodes: usize = 100_000, "max_nodes", "max-nodes", Exact, Range::OneUp, "N";
     } [
         /// Tokens proposed at a time by speculative decoding; 0 is off.
@@ -310,7 +310,7 @@ knobs! {
         #[help = "; may be given again"]
         #[field = "(any of these; a [`Generator`](crate::Generator) looks for them, which makes text of the tokens)"]
         stop_strings: Vec<String> = Vec::new(), "stop_strings", "stop", All, Range::Any, "STRING";
-        /// End after the step in which so many seconds have passed, counted for each batch of
+        /// End after the step in which this many seconds have passed, counted for each batch of
         /// prompts
         max_time_s: f64 as Option<f64> = None, "max_time", "max-time", All, Range::Seconds, "SECONDS";
         /// When the context is full: continue with a sliding window (each token then costs a pass

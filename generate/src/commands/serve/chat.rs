@@ -41,7 +41,7 @@ pub(super) const DIALECT: Dialect = Dialect {
     own: &[
         MESSAGES,
         ("logprobs", "boolean: return each token's log-probability"),
-        ("top_logprobs", "integer: with logprobs, also return those of so many most probable tokens, at most 20"),
+        ("top_logprobs", "integer: number of most probable tokens to return with each, at most 20; needs logprobs"),
         ("response_format", "object: of the type text, json_object or json_schema"),
         GRAMMAR,
         ("stream_options", "object: include_usage"),

@@ -30,10 +30,10 @@ use super::writing::{Event, Piece, Work};
 pub(super) const DIALECT: Dialect = Dialect {
     own: &[
         PROMPT,
-        ("logprobs", "integer: return each token's log-probability, and those of so many most probable tokens"),
+        ("logprobs", "integer: return the log-probability of each token, and of this many most probable ones"),
         ("echo", "boolean: repeat the prompt in the answer; with logprobs, score it"),
         ("return_token_ids", "boolean: return token ids, too"),
-        ("trace", "integer: return what the knobs did to so many tokens at each step, at most 200"),
+        ("trace", "integer: return what the knobs did to this many tokens at each step, at most 200"),
         ("replay", "boolean: return the lines of a trace for ember-generate replay"),
         ("stream_options", "object: include_usage"),
         ("best_of", "integer: must equal n"),

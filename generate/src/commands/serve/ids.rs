@@ -19,10 +19,7 @@ impl Parameters<'_> {
             let found = tokenizer.spellings(word, SpecialTokens::Text);
             let found = found.map_err(|error| ApiError::param("bad_words", error.to_string()))?;
             if found.is_empty() {
-                return Err(ApiError::param(
-                    "bad_words",
-                    format!("{word:?} in bad_words makes no token; leave it out"),
-                ));
+                return Err(ApiError::param("bad_words", format!("{word:?} in bad_words has no tokens; leave it out")));
             }
             all.extend(found);
         }

@@ -32,7 +32,7 @@ use prompts::{are_several, prompts};
 pub(super) const DIALECT: Dialect = Dialect {
     own: &[
         PROMPT,
-        ("n_probs", "integer: return so many most probable tokens for each token"),
+        ("n_probs", "integer: number of most probable tokens to return with each token"),
         ("post_sampling_probs", "boolean: with n_probs, return probabilities after all knobs"),
         ("return_tokens", "boolean: return token ids, too"),
         ("response_fields", "array: which fields of the answer to return"),

@@ -62,8 +62,8 @@ pub(super) const COMMON: &[Parameter] = &[
     ("return_progress", "boolean: report in a stream how much of the prompts has been read"),
     (
         "draft_tokens",
-        "integer: write faster by proposing so many tokens at a time, from what followed the last words earlier in the \
-         text; greedy text stays the same, sampled text has the same distribution",
+        "integer: write faster by proposing this many tokens at a time, from what followed the last words earlier in \
+         the text; greedy text stays the same, sampled text has the same distribution",
     ),
 ];
 

@@ -17,7 +17,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "a", "stream_options": { "include_usage": "yes" } }), "stream_options", "include_usage");
     refused(json!({ "prompt": "a", "stream_options": { "usage": true } }), "stream_options", "usage in stream_options");
     refused(json!({ "prompt": "a", "bad_words": ["x"] }), "bad_words", "x");
-    refused(json!({ "prompt": "a", "bad_words": [""] }), "bad_words", "makes no token");
+    refused(json!({ "prompt": "a", "bad_words": [""] }), "bad_words", "has no tokens");
     refused(json!({ "max_tokens": 3 }), "prompt", "no prompt");
     refused(json!({ "prompt": [] }), "prompt", "at least one token");
     refused(json!({ "prompt": [99] }), "prompt", "outside the vocabulary");
