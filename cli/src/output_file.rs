@@ -44,9 +44,9 @@ fn fault(path: &Path, kind: &str) -> Option<String> {
     let is_of_kind = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(kind));
     match path.metadata() {
         Ok(there) if there.is_dir() => Some("it is a folder; name a file".to_owned()),
-        Ok(there) if there.is_file() && there.len() > 0 && !is_of_kind => Some(format!(
-            "it exists and would be overwritten; name a new file, or one that ends in .{kind}"
-        )),
+        Ok(there) if there.is_file() && there.len() > 0 && !is_of_kind => {
+            Some(format!("it exists and would be overwritten; name a new file, or one that ends in .{kind}"))
+        }
         _ => check_writable(path).err().map(|error| format!("{}; name another", with_causes(&error))),
     }
 }

@@ -33,10 +33,9 @@ fn of_source(error: &source::Error) -> Option<String> {
                 "{name} is a prepared text already; train on it alone with `ember-train run {typed}`, or name the text itself"
             )
         }
-        NoField { what, fields } => format!(
-            "{what}; name one of these with --field (in run and plan: --set field=NAME): {}",
-            fields.join(", ")
-        ),
+        NoField { what, fields } => {
+            format!("{what}; name one of these with --field (in run and plan: --set field=NAME): {}", fields.join(", "))
+        }
         Encoding { name, what, encoding, origin } => {
             let flags = "with --encoding (in run and plan: --set encoding=NAME)";
             let drop = format!("drop invalid bytes with `iconv -c -f {encoding} -t UTF-8 FILE > NEW`");
@@ -70,7 +69,8 @@ mod tests {
     fn the_flag_that_helps_is_named_wherever_the_error_stands_in_the_chain() {
         let what = || "a.jsonl:1: no field \"text\"".to_owned();
         let no_field = || source::Error::NoField { what: what(), fields: vec!["body".into()] };
-        let expected = "a.jsonl:1: no field \"text\"; name one of these with --field (in run and plan: --set field=NAME): body";
+        let expected =
+            "a.jsonl:1: no field \"text\"; name one of these with --field (in run and plan: --set field=NAME): body";
         assert_eq!(words(&no_field()), expected);
         let deep = anyhow::Error::from(prepare::Error::from(no_field())).context("init");
         assert_eq!(words(deep.as_ref()), format!("init: {expected}"));

@@ -159,8 +159,7 @@ fn stories_take_a_tokenizer_whose_end_has_another_name() {
     let options = options(folder.path(), vec![Input::Stories { count: 200 }], path.to_str().unwrap());
     let manifest = prepare(&options, &Silent).unwrap();
     assert_eq!((manifest.end_of_text, manifest.window_rule), (Some(256), WindowRule::DocumentStart));
-    let note =
-        "Names of special tokens (</s>) in the text are plain text; only <|endoftext|> separates documents of plain text.";
+    let note = "Names of special tokens (</s>) in the text are plain text; only <|endoftext|> separates documents of plain text.";
     assert!(manifest.report.notes.contains(&note.to_owned()), "{:?}", manifest.report.notes);
     let data = Dataset::open(&options.out).unwrap();
     let mut first = Vec::new();

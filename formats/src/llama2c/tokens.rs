@@ -30,7 +30,10 @@ pub fn read(file: &[u8], rows: usize) -> Result<Tokenizer, String> {
         rest = after;
     }
     if pieces.len() != rows {
-        return Err(format!("it has {} tokens, but the model beside it {rows}; take both from one model", pieces.len()));
+        return Err(format!(
+            "it has {} tokens, but the model beside it {rows}; take both from one model",
+            pieces.len()
+        ));
     }
     let json = sentencepiece::json(&pieces, true)?;
     let (end_tokens, begin_token) = (vec![sentencepiece::END], Some(sentencepiece::BEGIN));

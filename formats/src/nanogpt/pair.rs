@@ -83,9 +83,11 @@ mod tests {
         let refused = |vocabulary: &str, merges: &str| read(vocabulary, merges).unwrap_err();
         assert!(refused("[]", "").contains("vocab.json: it is not a vocab.json"));
         let row = refused(r#"{"a": 5}"#, "");
-        assert!(row.ends_with(
-            "its token \"a\" has the id 5, but the model has only 0 to 4; put the model's own file there"
-        ));
+        assert!(
+            row.ends_with(
+                "its token \"a\" has the id 5, but the model has only 0 to 4; put the model's own file there"
+            )
+        );
         for merges in ["a b", "ab", "a  a", "#version: 0.2\na c\n"] {
             let line = refused(r#"{"a": 0, "b": 1}"#, merges);
             assert!(line.contains("merges.txt: \"") && line.contains("does not merge two tokens"), "{line}");

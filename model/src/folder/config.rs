@@ -56,9 +56,7 @@ fn of_keys(keys: &Keys) -> Read<(Family, GptConfig)> {
         format!("model_type is \"{name}\"; only \"gpt2\", \"llama\" and \"qwen3\" models can be opened")
     })?;
     let config = (family.read)(keys)?;
-    require(keys.flag("is_causal", true)?, || {
-        "is_causal is false; only models where it is true are supported".into()
-    })?;
+    require(keys.flag("is_causal", true)?, || "is_causal is false; only models where it is true are supported".into())?;
     require(keys.get("quantization_config").is_null(), || {
         "quantization_config is set; only plain float32, float16 or bfloat16 weights can be read: save the model as one"
             .to_owned()

@@ -144,11 +144,7 @@ fn descriptions(entries: &[Entry]) -> String {
     let place = |place: &Place| format!("<code>{}</code> in <code>{}</code>", place.function, place.file);
     let item = |Entry { mode, returns, random, places, .. }: &Entry| {
         let places: Vec<String> = places.iter().map(place).collect();
-        format!(
-            "<dt>{}</dt>\n<dd>Returns {returns}.<br>Random: {random}.<br>{}</dd>\n",
-            title(mode),
-            places.join(", ")
-        )
+        format!("<dt>{}</dt>\n<dd>Returns {returns}.<br>Random: {random}.<br>{}</dd>\n", title(mode), places.join(", "))
     };
     format!("<dl>\n{}</dl>", entries.iter().map(item).collect::<String>())
 }

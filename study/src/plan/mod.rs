@@ -389,7 +389,9 @@ fn warnings(run: Run<'_>, config: &TrainConfig, fewest_tokens: f64, ends_early: 
         ),
         (
             run.tokens < fewest_tokens,
-            format!("{tokens} tokens are fewer than in any run that the prediction is based on ({fewest}): the loss is a guess"),
+            format!(
+                "{tokens} tokens are fewer than in any run that the prediction is based on ({fewest}): the loss is a guess"
+            ),
         ),
         (
             run.text.train_tokens < 100_000,
@@ -407,7 +409,9 @@ fn warnings(run: Run<'_>, config: &TrainConfig, fewest_tokens: f64, ends_early: 
         ),
         (
             ends_early,
-            format!("more than {MAX_PASSES_OF_LARGE} passes would only memorise the text: the run ends before its time is up"),
+            format!(
+                "more than {MAX_PASSES_OF_LARGE} passes would only memorise the text: the run ends before its time is up"
+            ),
         ),
         (
             passes > 15.0 || (passes > 3.0 && run.parameters > 10.0 * unique),

@@ -13,13 +13,8 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// The format. Source code and all other text files count as plain text, too.
 pub struct Text;
 
-const ABOUT: About = About {
-    id: "text",
-    name: "text",
-    endings: &[".txt"],
-    document: "a file; `<|endoftext|>` splits it",
-    without: "",
-};
+const ABOUT: About =
+    About { id: "text", name: "text", endings: &[".txt"], document: "a file; `<|endoftext|>` splits it", without: "" };
 
 impl Reader for Text {
     fn about(&self) -> &About {

@@ -130,26 +130,30 @@ impl Reader for WhatsApp {
     fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         sink(Event::Dated(Dated::Throughout))?;
         let mut turn = Turn::System;
-        content.each_line(LONGEST_LINE_BYTES, "the line is too long for a chat; leave the file out", &mut |_, line| {
-            let text = line.trim_end_matches(['\n', '\r']);
-            let message = match (after_timestamp(text), &turn) {
-                (Some(rest), _) => {
-                    turn = Turn::of(rest);
-                    rest.to_owned()
+        content.each_line(
+            LONGEST_LINE_BYTES,
+            "the line is too long for a chat; leave the file out",
+            &mut |_, line| {
+                let text = line.trim_end_matches(['\n', '\r']);
+                let message = match (after_timestamp(text), &turn) {
+                    (Some(rest), _) => {
+                        turn = Turn::of(rest);
+                        rest.to_owned()
+                    }
+                    (None, Turn::Media(name)) if !text.trim().is_empty() => {
+                        let caption = format!("{name}: {text}");
+                        turn = Turn::Message;
+                        caption
+                    }
+                    (None, _) => text.to_owned(),
+                };
+                if turn == Turn::Message {
+                    sink(Event::Text(&without_note(&message).replace(is_mark, "")))?;
+                    sink(Event::Text("\n"))?;
                 }
-                (None, Turn::Media(name)) if !text.trim().is_empty() => {
-                    let caption = format!("{name}: {text}");
-                    turn = Turn::Message;
-                    caption
-                }
-                (None, _) => text.to_owned(),
-            };
-            if turn == Turn::Message {
-                sink(Event::Text(&without_note(&message).replace(is_mark, "")))?;
-                sink(Event::Text("\n"))?;
-            }
-            Ok(())
-        })?;
+                Ok(())
+            },
+        )?;
         sink(Event::EndOfDocument)
     }
 }

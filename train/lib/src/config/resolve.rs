@@ -251,9 +251,8 @@ impl Settings {
             let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0);
             (rate / 1e4, format!("narrow models tolerate a higher rate; width {n_embd}"))
         };
-        let keeps = self
-            .init()
-            .map(|folder| format!("a tenth of a new model's rate, to keep what {folder} has learned"));
+        let keeps =
+            self.init().map(|folder| format!("a tenth of a new model's rate, to keep what {folder} has learned"));
         let divisor = if keeps.is_some() { 10.0 } else { 1.0 };
         let rate = two_digits(rate / divisor);
         let chosen = ReasonedKeys::one("learning_rate", &mut self.learning_rate, rate);

@@ -77,9 +77,8 @@ pub(super) fn ignored_keys(settings: &Settings, folder: &Path) -> Option<String>
     // The tokenizer of an `init` was not set by the user; a different one is an error.
     let is_own = |key: &&str| settings.has(key) && (*key != "tokenizer" || settings.init().is_none());
     let set = PREPARING.into_iter().filter(is_own).collect::<Vec<_>>();
-    (!set.is_empty()).then(|| {
-        format!("{} is already prepared, so these keys have no effect: {}", folder.display(), set.join(", "))
-    })
+    (!set.is_empty())
+        .then(|| format!("{} is already prepared, so these keys have no effect: {}", folder.display(), set.join(", ")))
 }
 
 /// The folder of tokens that were prepared before the run began. A run stores its absolute path;

@@ -56,8 +56,7 @@ impl Reader for ChatJson {
                 Err(content.cannot_read(&line, error.into()).into())
             }
             (Err(reason), None) => {
-                Err(Error::unusable(content.name(), format!("is not a chat export ({reason}); export it again"))
-                    .into())
+                Err(Error::unusable(content.name(), format!("is not a chat export ({reason}); export it again")).into())
             }
         }
     }
