@@ -193,9 +193,8 @@ fn texts_of(path: &Path) -> Result<Vec<String>> {
 
 fn json_texts(name: &str, lines: &str) -> Result<Vec<String>> {
     let text_of = |(number, line): (usize, &str)| {
-        let mut object: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
-            anyhow!("{name}:{number}: not a line with a JSON object ({error}); correct or remove it")
-        })?;
+        let mut object: Map<String, Value> = serde_json::from_str(line)
+            .map_err(|error| anyhow!("{name}:{number}: not a JSON object ({error}); correct or remove the line"))?;
         match object.remove("text") {
             Some(Value::String(text)) => Ok(text),
             Some(Value::Null) => bail!(
@@ -288,7 +287,7 @@ mod tests {
         let error = |name, content: &[u8]| texts(name, content).unwrap_err().to_string();
         assert!(error("a.jsonl", b"{\"text\": null}").contains("a.jsonl:1: its \"text\" is null"));
         assert!(error("a.jsonl", b"{\"text\": \"x\"}\n{}").contains("a.jsonl:2: \"text\" is missing"));
-        assert!(error("a.jsonl", b"x").contains("a.jsonl:1: not a line with a JSON object"));
+        assert!(error("a.jsonl", b"x").contains("a.jsonl:1: not a JSON object"));
         assert!(error("a.txt", b" \n").contains("holds no text"));
         assert!(error("a.txt", b"\xff").contains("is not UTF-8 text: byte 0"));
     }

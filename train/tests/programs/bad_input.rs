@@ -17,7 +17,7 @@ fn bad_input_gets_the_line_that_the_page_shows() {
     files::set_up(&place);
     let mut page = String::from(
         "# Bad input, and the line it gets\n\nWritten and checked by `train/tests/programs/bad_input.rs`. `SMALL` stands for the settings of a \
-         small run, `EMPTY` for an empty\nargument. Exit code 1: it could not be done. 2: it was asked for wrongly.\n\n\
+         small run, `EMPTY` for an empty\nargument. Exit code 1: it failed. 2: the arguments are wrong.\n\n\
          | typed | exit | line |\n|---|---|---|\n",
     );
     for (program, arguments) in CASES {

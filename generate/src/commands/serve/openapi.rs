@@ -222,7 +222,7 @@ fn knob_schema(knob: &Knob) -> Value {
 /// The schema of a parameter, from a description that may begin with its type.
 fn property(about: &str) -> Value {
     match about.split_once(": ") {
-        Some((kind, about)) if ["boolean", "integer", "string", "object", "array"].contains(&kind) => {
+        Some((kind, about)) if ["boolean", "integer", "number", "string", "object", "array"].contains(&kind) => {
             json!({ "type": kind, "description": about })
         }
         _ => json!({ "description": about }),
