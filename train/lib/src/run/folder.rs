@@ -17,7 +17,7 @@ mod free;
 mod known;
 mod lock;
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use crate::config::TrainConfig;
 use crate::error::{FolderError, Result};
 use free::first_free;
 use known::is_not_begun;
+use lock::Lock;
 
 pub(super) use checkpoints::{DAMAGED, SUPERSEDED};
 pub use checkpoints::{Pointer, checkpoint_name, run_of};
@@ -61,15 +62,20 @@ const TRIES_FOR_A_NAME: usize = 64;
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
-    /// The folder and its parents that this process created, innermost first; empty if the folder
-    /// already had contents.
-    created: Vec<PathBuf>,
-    /// Whether this process created the lock file.
-    created_lock: bool,
-    /// Whether the folder had a data folder, of whatever kind, before.
-    had_data: bool,
-    /// Held for its lock, which the system releases when the process ends, however it ends.
-    lock: Option<File>,
+    before: Before,
+    /// `None` if another process owns the folder.
+    lock: Option<Lock>,
+}
+
+/// The folder before this process used it, to which [`RunFolder::forget`] returns it.
+#[derive(Debug)]
+enum Before {
+    /// It did not exist: this process created it, and these of its parents, innermost first.
+    Missing { parents: Vec<PathBuf> },
+    /// It existed and held no run. `had_data`: whether it had a data folder, of whatever kind.
+    NoRun { had_data: bool },
+    /// It held a run, which stays as it is.
+    Run,
 }
 
 impl RunFolder {
@@ -84,31 +90,25 @@ impl RunFolder {
 
     /// Like [`Self::create`], but waits at most `most` for another process that has the lock.
     fn create_within(path: &Path, most: Duration) -> Result<Self, FolderError> {
-        let path_buf = || path.to_owned();
         if path.exists() && !path.is_dir() {
-            return Err(FolderError::IsFile(path_buf()));
+            return Err(FolderError::IsFile(path.to_owned()));
         }
         let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
-        let mut created: Vec<PathBuf> = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();
+        let missing: Vec<PathBuf> = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();
         // Created before it is checked: a path like `new/..` exists only when `new` does.
-        make_folder(path).map_err(|source| FolderError::Create { path: path_buf(), source })?;
-        if path.join(CONFIG).exists() || path.join(CHECKPOINTS).exists() {
-            let error = if lost_config(path) { FolderError::LostConfig } else { FolderError::HoldsRun };
-            return Err(error(path_buf()));
-        }
-        // Allowed contents: the data of a run that ended before it began, and hidden files.
-        let foreign = |name: &String| name != DATA && !name.starts_with('.');
-        let entries = fs::read_dir(path).into_iter().flatten().flatten();
-        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        if let Some(name) = names.filter(foreign).min() {
-            return Err(FolderError::Foreign { path: path_buf(), name });
-        }
-        if !fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()) {
-            created.clear();
-        }
-        let had_data = path.join(DATA).exists();
-        let locked = Self::lock_within(path, most).inspect_err(|_| remove_empty(&created))?;
-        Ok(Self { created, had_data, ..locked })
+        make_folder(path).map_err(|source| FolderError::Create { path: path.to_owned(), source })?;
+        refuse_contents(path)?;
+        let is_empty = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        let before = match missing.split_first() {
+            Some((_, parents)) if is_empty => Before::Missing { parents: parents.to_owned() },
+            _ => Before::NoRun { had_data: path.join(DATA).exists() },
+        };
+        let lock = Lock::take(path, most).inspect_err(|_| {
+            if matches!(before, Before::Missing { .. }) {
+                remove_empty(&missing);
+            }
+        })?;
+        Ok(Self { path: path.to_owned(), before, lock: Some(lock) })
     }
 
     /// Creates a folder for a new run and takes its lock: `path`, or the first of `<path>-2`, `-3`,
@@ -127,37 +127,43 @@ impl RunFolder {
         Self::create(&first_free(path.to_owned()))
     }
 
-    /// Removes the folder of a run that did not begin, if this process created it, and the parents
-    /// that it created and nobody else uses by now. In a folder that existed before, only removes
-    /// the lock file that this process created.
+    /// Undoes the creation of a run that did not begin. A folder that did not exist before is
+    /// removed, with the parents that were created for it and that nobody else uses by now. In a
+    /// folder that existed, only the lock file that this process created is removed, and not even
+    /// that if other files of the run are left, which the lock file identifies.
     pub fn forget(&self) {
-        let Some((run, parents)) = self.created.split_first() else { return self.undo_lock() };
-        // The order matters: first the files that identify a run only together with its
-        // configuration, then the mark of a removal. After a kill or a power cut, the rest can be
-        // resumed or removed.
-        for records in [TENSORBOARD, SAMPLES] {
-            let _ = fs::remove_dir_all(run.join(records));
+        match &self.before {
+            Before::Missing { parents } => {
+                self.remove();
+                remove_empty(parents);
+            }
+            Before::NoRun { had_data } => {
+                let has_own_data = !had_data && self.file(DATA).exists();
+                if !self.file(CONFIG).exists() && !has_own_data {
+                    self.remove_own_lock();
+                }
+            }
+            Before::Run => {}
         }
-        let _ = fs::remove_file(run.join(METRICS));
-        let _ = mark_removed(run);
-        let _ = fs::remove_dir_all(run.join(DATA));
-        let _ = fs::remove_dir_all(run);
-        remove_empty(parents);
     }
 
-    /// In a folder that existed before: removes the lock file that this process created, unless
-    /// other files of the run are left, which the lock file identifies.
-    fn undo_lock(&self) {
-        let is_alone = !self.file(CONFIG).exists() && (self.had_data || !self.file(DATA).exists());
-        if is_alone {
-            self.remove_own_lock();
+    /// Removes the folder of a run that did not begin. The order matters: first the files that
+    /// identify a run only together with its configuration, then the mark of a removal. After a
+    /// kill or a power cut, the rest can be resumed or removed.
+    fn remove(&self) {
+        for records in [TENSORBOARD, SAMPLES] {
+            let _ = fs::remove_dir_all(self.file(records));
         }
+        let _ = fs::remove_file(self.file(METRICS));
+        let _ = mark_removed(&self.path);
+        let _ = fs::remove_dir_all(self.file(DATA));
+        let _ = fs::remove_dir_all(&self.path);
     }
 
     /// Removes the lock file if this process created it, in a folder that is no run.
     pub(super) fn remove_own_lock(&self) {
-        if self.created_lock {
-            let _ = fs::remove_file(self.file(LOCK));
+        if let Some(lock) = &self.lock {
+            lock.remove_if_new(&self.path);
         }
     }
 
@@ -181,7 +187,7 @@ impl RunFolder {
 
     /// The folder of a run without its lock, for reading.
     pub fn owned_elsewhere(path: &Path) -> Self {
-        Self { path: path.to_owned(), created: Vec::new(), created_lock: false, had_data: false, lock: None }
+        Self { path: path.to_owned(), before: Before::Run, lock: None }
     }
 
     /// The folder itself.
@@ -218,6 +224,21 @@ impl RunFolder {
     pub fn not_finite_report(&self, step: u64, attempt: u64) -> PathBuf {
         let again = if attempt > 1 { format!("-{attempt}") } else { String::new() };
         self.file(REPORTS).join(format!("{NOT_FINITE}{step:08}{again}.json"))
+    }
+}
+
+/// Refuses a folder for a new run that holds a run already, or other files. Allowed are the data of
+/// a run that ended before it began, and hidden files.
+fn refuse_contents(path: &Path) -> Result<(), FolderError> {
+    if path.join(CONFIG).exists() || path.join(CHECKPOINTS).exists() {
+        let error = if lost_config(path) { FolderError::LostConfig } else { FolderError::HoldsRun };
+        return Err(error(path.to_owned()));
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    match names.filter(|name| name != DATA && !name.starts_with('.')).min() {
+        Some(name) => Err(FolderError::Foreign { path: path.to_owned(), name }),
+        None => Ok(()),
     }
 }
 

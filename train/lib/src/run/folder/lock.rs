@@ -8,7 +8,7 @@ use std::{io, thread};
 use ember_host::file_error::At;
 use ember_host::files::remove_unfinished;
 
-use super::{LOCK, LOCK_WAIT, RunFolder};
+use super::{Before, LOCK, LOCK_WAIT, RunFolder};
 use crate::error::FolderError;
 
 /// How often to reopen a lock file that was removed after it was opened.
@@ -17,56 +17,75 @@ const TRIES: usize = 4;
 /// The pause between two attempts to lock.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-impl RunFolder {
-    /// Takes the lock of the folder in `path`, whatever is in it, and removes unfinished files that
-    /// a killed process left; those that cannot be removed only cost space.
+/// The lock of a run's folder, held until it is dropped. The system releases it when the process
+/// ends, however it ends.
+#[derive(Debug)]
+pub(super) struct Lock {
+    file: File,
+    /// Whether this process created the file.
+    is_new: bool,
+}
+
+impl Lock {
+    /// Takes the lock of the folder in `path`, whatever is in it, and waits at most `most` for
+    /// another process that has it. Then removes unfinished files that a killed process left; those
+    /// that cannot be removed only cost space.
     ///
     /// # Errors
     /// When another process holds it, or it cannot be written.
-    pub(in crate::run) fn lock(path: &Path) -> Result<Self, FolderError> {
-        Self::lock_within(path, LOCK_WAIT)
-    }
-
-    /// Like [`Self::lock`], but waits at most `most` for another process.
-    ///
-    /// # Errors
-    /// As [`Self::lock`].
-    pub(super) fn lock_within(path: &Path, most: Duration) -> Result<Self, FolderError> {
+    pub(super) fn take(path: &Path, most: Duration) -> Result<Self, FolderError> {
         for _ in 0..TRIES {
-            if let Some(locked) = Self::try_lock(path, most)? {
-                return Ok(locked);
+            if let Some(lock) = Self::try_take(path, most)? {
+                let _ = remove_unfinished(path);
+                return Ok(lock);
             }
         }
         Err(FolderError::InUse(path.to_owned()))
     }
 
-    /// One attempt of [`Self::lock`]; `None` if the previous owner removed the lock file after it
+    /// One attempt of [`Self::take`]; `None` if the previous owner removed the lock file after it
     /// was opened here: a lock on a removed file excludes nobody.
-    fn try_lock(path: &Path, most: Duration) -> Result<Option<Self>, FolderError> {
+    fn try_take(path: &Path, most: Duration) -> Result<Option<Self>, FolderError> {
         let file_path = path.join(LOCK);
-        let new = File::options().write(true).create_new(true).open(&file_path);
-        let created_lock = new.is_ok();
+        let created = File::options().write(true).create_new(true).open(&file_path);
+        let is_new = created.is_ok();
         // Not truncated: the name may be a link, in a folder that somebody else created.
-        let lock = new.or_else(|_| File::options().write(true).create(true).truncate(false).open(&file_path));
-        let lock = lock.at("cannot write", &file_path)?;
-        match locked_within(&lock, most) {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(FolderError::InUse(path.to_owned())),
+        let opened = created.or_else(|_| File::options().write(true).create(true).truncate(false).open(&file_path));
+        let lock = Self { file: opened.at("cannot write", &file_path)?, is_new };
+        match locked_within(&lock.file, most) {
+            Ok(()) => Ok(lock.is_of(path).then_some(lock)),
+            Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
             Err(TryLockError::Error(error)) => {
-                if created_lock {
-                    let _ = fs::remove_file(&file_path);
-                }
+                lock.remove_if_new(path);
                 if is_unsupported(&error) {
                     return Err(FolderError::NoLocks(path.to_owned()));
                 }
-                Err(error).at("cannot lock", &file_path)?;
+                Ok(Err(error).at("cannot lock", &file_path)?)
             }
         }
-        if !is_same_file(&lock, &file_path) {
-            return Ok(None);
+    }
+
+    /// Whether `path` still leads to the folder of this lock.
+    fn is_of(&self, path: &Path) -> bool {
+        is_same_file(&self.file, &path.join(LOCK))
+    }
+
+    /// Removes the lock file of the folder in `path` if this process created it.
+    pub(super) fn remove_if_new(&self, path: &Path) {
+        if self.is_new {
+            let _ = fs::remove_file(path.join(LOCK));
         }
-        let _ = remove_unfinished(path);
-        Ok(Some(Self { created_lock, lock: Some(lock), ..Self::owned_elsewhere(path) }))
+    }
+}
+
+impl RunFolder {
+    /// Takes the lock of the folder in `path`, whatever is in it.
+    ///
+    /// # Errors
+    /// When another process holds it, or it cannot be written.
+    pub(in crate::run) fn lock(path: &Path) -> Result<Self, FolderError> {
+        let lock = Lock::take(path, LOCK_WAIT)?;
+        Ok(Self { path: path.to_owned(), before: Before::Run, lock: Some(lock) })
     }
 
     /// Checks that the path still leads to the folder whose lock this process holds. If the folder
@@ -76,7 +95,7 @@ impl RunFolder {
     /// When it leads elsewhere, or nowhere.
     pub(in crate::run) fn ensure_there(&self) -> Result<(), FolderError> {
         match &self.lock {
-            Some(lock) if !is_same_file(lock, &self.file(LOCK)) => Err(FolderError::Gone(self.path.clone())),
+            Some(lock) if !lock.is_of(&self.path) => Err(FolderError::Gone(self.path.clone())),
             _ => Ok(()),
         }
     }
