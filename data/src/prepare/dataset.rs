@@ -69,6 +69,11 @@ impl Manifest {
         let bytes = self.val.bytes.saturating_sub(self.val.first_token_bytes);
         (bytes > 0 && self.val.unknown == 0).then(|| loss * targets as f64 / bytes as f64 / std::f64::consts::LN_2)
     }
+
+    /// The loss of the best n-gram model on the held-out text, in nats per token.
+    pub fn best_ngram_loss(&self) -> f64 {
+        self.ngram_losses.into_iter().fold(f64::INFINITY, f64::min)
+    }
 }
 
 /// Known losses on a validation split of the built-in corpus, in nats per validation target (a

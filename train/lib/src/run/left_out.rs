@@ -28,7 +28,7 @@ impl Trainer<'_> {
         let reported = self.report_not_finite(gpt, gradients, result);
         self.tolerate_full_disk(reported)?;
         let leads = self.learner.group.leads();
-        let whole = if leads && !self.began_damaged { ensure_finite(gpt, &self.folder) } else { Ok(()) };
+        let whole = if leads && !self.session.began_damaged { ensure_finite(gpt, &self.folder) } else { Ok(()) };
         all_ok(self.learner.group, whole)?;
         let most = self.learner.config.max_skipped_batches;
         if self.learner.progress.guard.not_finite.len() as u64 <= most {
@@ -62,7 +62,7 @@ impl Trainer<'_> {
             found: diagnose(gpt, gradients, windows, window, count)?,
             skipped: left_out.len() as u64,
             max_skipped_batches: config.max_skipped_batches,
-            windows: windows_as_text(windows, window, count, &self.tokenizer)?,
+            windows: windows_as_text(windows, window, count, &self.dataset.tokenizer)?,
         };
         // Window numbers only increase, so the skipped batches of this step are the last ones.
         let of_this_step = left_out.iter().rev().zip(0..).take_while(|(first, i)| **first + i * count == window);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use burn::tensor::{Device, FloatDType};
+use ember_decoding::config::Sampling;
 use ember_kernels::gpu::products;
 use ember_model::Gpt;
 
@@ -23,31 +24,56 @@ impl Trainer<'_> {
         let began = Instant::now();
         exchange::ensure_same_weights(self.learner.group, gpt)?;
         if self.learner.group.leads() {
-            if !self.began_damaged && !self.folder.checkpoint(self.learner.progress.step).is_dir() {
+            if !self.session.began_damaged && !self.is_saved() {
                 ensure_finite(gpt, &self.folder)?;
             }
             self.log.sync()?; // a resume from this step does not write its earlier rows again
-            // An earlier save of this step may have found the disk full; if it was evaluated since,
-            // the checkpoint records that it is saved.
-            let mut progress = self.learner.progress.clone();
-            count_as_saved(&mut progress, self.evaluated);
-            let (optimizer, progress) = (&self.learner.optimizer, &progress);
-            let (tokenizer, sampling, card, temperature) =
-                (&self.tokenizer, self.sampling, &self.card, self.temperature());
             self.folder.ensure_there()?;
-            let saved =
-                Checkpoint { gpt, temperature, optimizer, tokenizer, sampling, progress, card }.save(&self.folder);
-            if self.is_saved() {
-                self.learner.progress.evaluations.best_saved = progress.evaluations.best_saved;
-            }
+            let saved = self.save_checkpoint(gpt);
             if let Err(error) = saved.and_then(|()| self.point_best()) {
                 self.folder.ensure_there()?; // it may have been removed meanwhile
                 return Err(error);
             }
             self.prune();
         }
-        self.spent.save_s += began.elapsed().as_secs_f64();
+        self.session.spent.save_s += began.elapsed().as_secs_f64();
         Ok(())
+    }
+
+    /// Writes the checkpoint of this step. The step counts as saved before that, since the
+    /// checkpoint itself says so; this is undone if it could not be written.
+    fn save_checkpoint(&mut self, gpt: &Gpt) -> Result<()> {
+        let best_before = self.learner.progress.evaluations.best_saved;
+        self.count_as_saved();
+        let checkpoint = Checkpoint {
+            gpt,
+            temperature: self.temperature(),
+            optimizer: &self.learner.optimizer,
+            tokenizer: &self.dataset.tokenizer,
+            sampling: self.sampling(),
+            progress: &self.learner.progress,
+            card: &self.card,
+        };
+        let saved = checkpoint.save(&self.folder);
+        if !self.is_saved() {
+            self.learner.progress.evaluations.best_saved = best_before;
+        }
+        saved
+    }
+
+    /// Makes this step, which is saved, a candidate for `best` if it has been evaluated in this
+    /// session; returns whether it is the best of those saved. Called by the evaluation, which
+    /// comes after the save, and by a save that comes after the evaluation because an earlier one
+    /// found the disk full.
+    fn count_as_saved(&mut self) -> bool {
+        let Progress { step, evaluations, .. } = &mut self.learner.progress;
+        let evaluated = self.session.last_evaluation.filter(|evaluated| evaluated.step == *step);
+        evaluated.is_some_and(|evaluated| evaluations.record_saved(evaluated))
+    }
+
+    /// The default sampling settings of the model, for samples and for every checkpoint.
+    fn sampling(&self) -> Sampling {
+        sample::sampling(&self.dataset.manifest, &self.dataset.tokenizer)
     }
 
     /// Turns the error of a full disk into a note if the run has a checkpoint: it goes on, and
@@ -106,28 +132,39 @@ impl Trainer<'_> {
     /// `best`, which depends on the trained weights, not on their average. If a kill or a full disk
     /// interrupts this, a resume completes it.
     fn record_evaluation(&mut self, evaluated: Evaluated) -> Result<()> {
+        let (step, val_loss) = (self.learner.progress.step, evaluated.val_loss);
+        self.learner.progress.evaluations.record(step, val_loss);
+        self.session.last_evaluation = Some(Best { step, val_loss });
+        let is_best = self.is_saved() && self.count_as_saved();
+        let temperature = evaluated.confidence.map(|confidence| {
+            let evaluations = &mut self.learner.progress.evaluations;
+            evaluations.change_temperature(confidence.next_temperature(evaluations.temperature))
+        });
+        self.report_evaluation(evaluated, temperature, is_best)?;
+        if self.learner.group.leads() {
+            save_evaluations(&self.folder, &self.learner.progress, &self.card)?;
+            self.point_best()?;
+            self.prune();
+        }
+        Ok(())
+    }
+
+    /// Shows and logs an evaluation of this step, with the losses that it is compared with.
+    /// `temperature` is the one that the evaluated model was divided by, in a calibrated run.
+    fn report_evaluation(&mut self, evaluated: Evaluated, temperature: Option<f64>, is_best: bool) -> Result<()> {
         let Evaluated { val_loss, confidence, ema_val_loss, duration } = evaluated;
         let Progress { step, tokens, elapsed_s, .. } = self.learner.progress;
-        self.learner.progress.evaluations.record(step, val_loss);
-        self.evaluated = Some(Best { step, val_loss });
-        let is_best = self.is_saved() && count_as_saved(&mut self.learner.progress, self.evaluated);
-        let temperature = confidence.map(|confidence| {
-            let evaluations = &mut self.learner.progress.evaluations;
-            let was = evaluations.temperature;
-            evaluations.last_temperature = Some(was);
-            evaluations.temperature = confidence.next_temperature(was);
-            was
-        });
+        let manifest = &self.dataset.manifest;
         let entropy = confidence.map(|confidence| confidence.entropy);
-        let entropy_floor = self.marks.as_ref().map(|marks| marks.entropy_floor);
-        let forgetful_loss = self.marks.as_ref().map(|marks| marks.forgetful_loss);
-        let bits_per_byte = self.bits_per_nat.map(|bits| bits * val_loss);
-        let ngram_loss = Some(self.ngram_loss);
+        let entropy_floor = manifest.marks.map(|marks| marks.entropy_floor);
+        let forgetful_loss = manifest.marks.map(|marks| marks.forgetful_loss);
+        let bits_per_byte = manifest.bits_per_byte(1.0).map(|bits_per_nat| bits_per_nat * val_loss);
+        let ngram_loss = Some(manifest.best_ngram_loss());
         self.reporter.evaluation(&EvalReport {
             step,
             val_loss,
             // The built-in stories' loss is compared with their marks instead.
-            bits_per_byte: bits_per_byte.filter(|_| self.marks.is_none()),
+            bits_per_byte: bits_per_byte.filter(|_| manifest.marks.is_none()),
             ema_val_loss,
             is_best,
             ngram_loss,
@@ -149,13 +186,7 @@ impl Trainer<'_> {
             eval_s: Some(duration.as_secs_f64()),
             ..Row::default()
         })?;
-        self.log.sync()?;
-        if self.learner.group.leads() {
-            save_evaluations(&self.folder, &self.learner.progress, &self.card)?;
-            self.point_best()?;
-            self.prune();
-        }
-        Ok(())
+        Ok(self.log.sync()?)
     }
 
     /// Whether this step's checkpoint was saved: the disk may have been full.
@@ -188,14 +219,14 @@ impl Trainer<'_> {
         let (began, step) = (Instant::now(), self.learner.progress.step);
         let is_alone = self.learner.group.size() == 1;
         let stop = || is_alone && self.stop_requested_here();
-        let (tokenizer, sampling, config) = (&self.tokenizer, self.sampling, &self.learner.config);
+        let (tokenizer, sampling, config) = (&self.dataset.tokenizer, self.sampling(), &self.learner.config);
         let Some(samples) = sample::samples(&self.as_saved(gpt), tokenizer, sampling, config, step, &stop)? else {
             return Ok(false);
         };
         if !samples.is_empty() {
             self.reporter.sample(step, &sample::page(&samples));
             self.log.keep(&samples, &self.folder.sample(step))?;
-            self.spent.sample_s += began.elapsed().as_secs_f64();
+            self.session.spent.sample_s += began.elapsed().as_secs_f64();
         }
         Ok(true)
     }
@@ -206,10 +237,11 @@ impl Trainer<'_> {
         let (step, tokens, elapsed_s) = (*step, *tokens, *elapsed_s);
         let train_loss = std::mem::take(unreported_loss) / f64::from(std::mem::take(unreported_steps).max(1));
         let StepResult { learning_rate, grad_norm, clipped, .. } = *result;
-        let spent = std::mem::take(&mut self.spent);
-        let tokens_per_s = self.pace.since_last(tokens);
+        let spent = std::mem::take(&mut self.session.spent);
+        let pace = &mut self.session.pace;
+        let tokens_per_s = pace.since_last(tokens);
         let flops = gpt.config().training_flops_per_token();
-        let mfu = self.peak_flops.map(|peak| tokens_per_s * flops / (peak * self.learner.group.size() as f64));
+        let mfu = pace.utilisation(tokens_per_s, flops, self.learner.group.size());
         let memory_bytes = memory::in_use(&gpt.device());
         let max_steps = self.learner.config.max_steps;
         let tokens_left = max_steps.saturating_sub(step) as f64 * self.learner.config.tokens_per_step() as f64;
@@ -224,7 +256,7 @@ impl Trainer<'_> {
             mfu,
             memory_bytes,
             elapsed_s,
-            remaining_s: (step > 1).then(|| tokens_left / self.pace.overall(tokens)),
+            remaining_s: (step > 1).then(|| tokens_left / pace.overall(tokens)),
         };
         self.log.append(&Row {
             step,
@@ -250,16 +282,10 @@ impl Trainer<'_> {
 
     /// Autotunes the GPU's matrix products, once, if the rest of the run is long enough.
     fn tune_if_worthwhile(&mut self, device: &Device, remaining_s: f64) {
-        if std::mem::take(&mut self.may_tune) && remaining_s >= WORTH_TUNING_S && products::tune(device) {
+        if std::mem::take(&mut self.session.may_tune) && remaining_s >= WORTH_TUNING_S && products::tune(device) {
             self.reporter.note(Note::Tuning);
         }
     }
-}
-
-/// Records the saved step, if it was the last evaluated; returns whether it is the best saved one.
-fn count_as_saved(progress: &mut Progress, evaluated: Option<Best>) -> bool {
-    let evaluated = evaluated.filter(|evaluated| evaluated.step == progress.step);
-    evaluated.is_some_and(|evaluated| progress.evaluations.record_saved(evaluated))
 }
 
 /// Least remaining time for autotuning, which took half a minute on software Vulkan. A shorter run

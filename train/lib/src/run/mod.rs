@@ -53,8 +53,8 @@ use crate::step::progress::{DataChecksums, Progress};
 use crate::step::{InFlight, Learner};
 use crate::{config::TrainConfig, config::precision::float_dtype, step::optimizer::Optimizer, units::counted};
 use report::{Records, Reporter, RunFacts};
-use speedometer::{Speedometer, peak_flops};
-use training::{Spent, Trainer};
+use speedometer::peak_flops;
+use training::{Session, Trainer};
 
 pub use resume::resume;
 pub use start::{DefaultHooks, PreparedText, ResolvedRun, Start, StartHooks, check_size, device_kind};
@@ -137,15 +137,9 @@ impl Run {
         progress.data = Some(all_ok(group, broadcast_data(group, DataChecksums::new(&dataset.manifest))?)?);
         let gpt = exchange::broadcast_weights(group, gpt)?.with_precision(float_dtype(config.precision));
         let (windows, val_windows) = text::windows(&config, &dataset)?;
-        let line = format!(
-            "{} parameters, {} tokens a step, {} in a pass",
-            gpt.config().parameters(),
-            config.tokens_per_step(),
-            counted(windows.windows_per_pass(), "window")
-        );
-        reporter.note(line.into());
+        note_sizes(&config, &gpt, windows.windows_per_pass(), reporter);
         record_windows_per_pass(&mut progress, windows.windows_per_pass(), reporter);
-        let ngram_loss = dataset.manifest.ngram_losses.into_iter().fold(f64::INFINITY, f64::min);
+        let ngram_loss = dataset.manifest.best_ngram_loss();
         reporter.note(format!("an n-gram model reaches a validation loss of {ngram_loss:.4}").into());
         let peak_flops = peak_flops(&selected.name, config.precision);
         let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
@@ -156,37 +150,38 @@ impl Run {
         reporter.begin(&folder.name(), progress.step, config.max_steps);
         let began_damaged = warn_if_damaged(&gpt, reporter);
         let in_flight = InFlight::new(&config, group, &gpt.device());
-        let pace = Speedometer::new(progress.tokens, progress.elapsed_s);
+        let session = Session::new(&progress, peak_flops, began_damaged, selected.gpu);
         let card = Card::new(folder.name(), &config, &dataset, gpt.config())?;
         let learner = Learner { config, group, windows, optimizer, progress, in_flight, stop_agreed: false };
         let mut trainer = Trainer {
             learner,
             folder,
-            pause_at,
+            dataset,
             val_windows,
-            sampling: sample::sampling(&dataset.manifest, &dataset.tokenizer),
-            tokenizer: dataset.tokenizer,
-            bits_per_nat: dataset.manifest.bits_per_byte(1.0),
-            ngram_loss,
-            marks: dataset.manifest.marks,
-            peak_flops,
-            began_damaged,
             card,
             log,
-            spent: Spent::default(),
-            pace,
-            last: None,
-            evaluated: None,
             reporter,
             stop,
+            pause_at,
             time_budget,
-            may_tune: selected.gpu,
+            session,
         };
         let result = trainer.train(gpt);
         trainer.reporter.finish();
-        let Trainer { folder, marks, learner: Learner { progress, .. }, .. } = trainer;
-        Ok(Trained { ended: result?, folder, progress, marks })
+        let Trainer { folder, dataset, learner: Learner { progress, .. }, .. } = trainer;
+        Ok(Trained { ended: result?, folder, progress, marks: dataset.manifest.marks })
     }
+}
+
+/// Tells the user the sizes of the model, of a step and of a pass over the text.
+fn note_sizes(config: &TrainConfig, gpt: &Gpt, windows_per_pass: u64, reporter: &mut dyn Reporter) {
+    let line = format!(
+        "{} parameters, {} tokens a step, {} in a pass",
+        gpt.config().parameters(),
+        config.tokens_per_step(),
+        counted(windows_per_pass, "window")
+    );
+    reporter.note(line.into());
 }
 
 /// Stores the number of windows in a pass, and tells the user if it has changed.

@@ -6,6 +6,8 @@ use crate::config::Precision;
 
 /// Speed since the last report, and since this session began.
 pub struct Speedometer {
+    /// The device's peak FLOP/s, if known.
+    peak_flops: Option<f64>,
     /// When this session began, and the tokens trained on by then.
     began: (Instant, u64),
     /// The same for the last report.
@@ -16,9 +18,9 @@ pub struct Speedometer {
 
 impl Speedometer {
     /// Starts measuring, after earlier sessions trained on `tokens` in `before_s` seconds.
-    pub fn new(tokens: u64, before_s: f64) -> Self {
+    pub fn new(tokens: u64, before_s: f64, peak_flops: Option<f64>) -> Self {
         let now = (Instant::now(), tokens);
-        Self { began: now, last: now, before_s }
+        Self { peak_flops, began: now, last: now, before_s }
     }
 
     /// Seconds over all sessions.
@@ -35,6 +37,12 @@ impl Speedometer {
     /// Tokens per second of this session, including evaluations and saves.
     pub fn overall(&self, tokens: u64) -> f64 {
         rate(self.began, (Instant::now(), tokens))
+    }
+
+    /// The model FLOP utilisation at this speed, of `devices` equal devices; `None` if their peak
+    /// is unknown.
+    pub fn utilisation(&self, tokens_per_s: f64, flops_per_token: f64, devices: usize) -> Option<f64> {
+        self.peak_flops.map(|peak| tokens_per_s * flops_per_token / (peak * devices as f64))
     }
 }
 

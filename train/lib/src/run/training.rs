@@ -5,8 +5,7 @@
 
 use std::time::Instant;
 
-use ember_data::{prepare::Marks, tokenizer::Tokenizer, windows::ValWindows};
-use ember_decoding::config::Sampling;
+use ember_data::{prepare::Dataset, windows::ValWindows};
 use ember_kernels::gpu::attention_report;
 use ember_model::{Gpt, tuning};
 
@@ -15,55 +14,60 @@ use super::{
     card::Card, folder::RunFolder, schedule::learning_rate, speedometer::Speedometer, time_budget::TimeBudget,
 };
 use crate::config::TrainConfig;
-use crate::step::{Attempt, Learner, MAX_IN_FLIGHT, StepResult, progress::Best};
+use crate::step::progress::{Best, Progress};
+use crate::step::{Attempt, Learner, MAX_IN_FLIGHT, StepResult};
 use crate::{
     distributed::broadcast, error::Result, memory::keeping::give_back_freed_memory, note::Note, units::counted,
 };
 
-/// A run in progress: the learner, its records, and its reporter.
+/// A run in progress: the learner, its text, its folder, its records and its reporter.
 pub struct Trainer<'a> {
     /// The state of training, and its data.
     pub learner: Learner<'a>,
     /// The run's folder, owned by this process or by rank 0 of its group.
     pub folder: RunFolder,
-    /// The step at which to stop as if interrupted.
-    pub pause_at: Option<u64>,
-    /// Windows of the validation split.
+    /// The text, with its tokenizer and its reference losses.
+    pub dataset: Dataset,
+    /// Windows of its validation split.
     pub val_windows: ValWindows,
-    /// For samples, and saved with every checkpoint.
-    pub tokenizer: Tokenizer,
-    /// The sampling settings, also saved with every checkpoint.
-    pub sampling: Sampling,
-    /// The factor from nats per token to bits per byte on the validation split.
-    pub bits_per_nat: Option<f64>,
-    /// The loss of the best n-gram model of the text, in nats per token of the validation split.
-    pub ngram_loss: f64,
-    /// Reference losses of the built-in corpus.
-    pub marks: Option<Marks>,
-    /// The device's peak floating-point operations per second, if known.
-    pub peak_flops: Option<f64>,
-    /// Whether this session began with weights that are not finite.
-    pub began_damaged: bool,
     /// The model card of each checkpoint.
     pub card: Card,
     /// The run's logs and samples.
     pub log: Records,
-    /// Time spent on other work than learning since the last row.
-    pub spent: Spent,
-    /// The training speed.
-    pub pace: Speedometer,
-    /// The result of the last finished step.
-    pub last: Option<StepResult>,
-    /// The last evaluation of this session.
-    pub evaluated: Option<Best>,
     /// Shows the run, for example on a terminal.
     pub reporter: &'a mut dyn Reporter,
     /// Whether the caller requests a stop; the reporter may request one too.
     pub stop: &'a dyn Fn() -> bool,
+    /// The step at which to stop as if interrupted.
+    pub pause_at: Option<u64>,
     /// For a run that must end at a promised time.
     pub time_budget: Option<TimeBudget>,
+    /// The state that is not saved.
+    pub session: Session,
+}
+
+/// The state of a run that no checkpoint holds: it begins anew in each session.
+pub struct Session {
+    /// Whether the session began with weights that are not finite.
+    pub began_damaged: bool,
     /// Whether matrix products may still be autotuned: decided once, and only on a GPU.
     pub may_tune: bool,
+    /// The training speed.
+    pub pace: Speedometer,
+    /// Time spent on other work than learning since the last row.
+    pub spent: Spent,
+    /// The last finished step.
+    pub last_step: Option<StepResult>,
+    /// The last evaluation.
+    pub last_evaluation: Option<Best>,
+}
+
+impl Session {
+    /// A session that begins at `progress`, now, on a device with this peak in FLOP/s.
+    pub fn new(progress: &Progress, peak_flops: Option<f64>, began_damaged: bool, may_tune: bool) -> Self {
+        let pace = Speedometer::new(progress.tokens, progress.elapsed_s, peak_flops);
+        Self { began_damaged, may_tune, pace, spent: Spent::default(), last_step: None, last_evaluation: None }
+    }
 }
 
 /// How training ended.
@@ -111,8 +115,8 @@ impl Trainer<'_> {
             if std::mem::take(&mut starts_gpu) {
                 self.report_first_step(began);
             }
-            if let (Some(result), true) = (self.last, self.is_logged()) {
-                self.learner.progress.elapsed_s = self.pace.elapsed_s();
+            if let (Some(result), true) = (self.session.last_step, self.is_logged()) {
+                self.learner.progress.elapsed_s = self.session.pace.elapsed_s();
                 let reported = self.report(&gpt, &result);
                 self.tolerate_full_disk(reported)?;
             }
@@ -181,7 +185,7 @@ impl Trainer<'_> {
         let step = self.learner.progress.step;
         let due = Due::at(step, &self.learner.config);
         let last = step >= self.learner.config.max_steps;
-        self.learner.progress.elapsed_s = self.pace.elapsed_s();
+        self.learner.progress.elapsed_s = self.session.pace.elapsed_s();
 
         let is_saved = due.save || stopped;
         let looks = is_saved || due.sample;
@@ -237,7 +241,7 @@ impl Trainer<'_> {
     fn count_loss(&mut self, result: StepResult) {
         self.learner.progress.unreported_loss += result.loss;
         self.learner.progress.unreported_steps += 1;
-        self.last = Some(result);
+        self.session.last_step = Some(result);
     }
 
     /// Whether the step just taken gets a row in the log.

@@ -71,6 +71,16 @@ impl DataChecksums {
 /// The evaluations up to a step: which is the best, and how many came after it. `best`, `patience`
 /// and the removal of old checkpoints depend on this alone and never on the logs. So it is saved in
 /// every checkpoint, and again beside it once that checkpoint has been evaluated.
+///
+/// For example, if the disk is full at step 10:
+///
+/// ```text
+/// step  loss  checkpoint  best     since_best  best_saved
+///    5   3.0  saved       step  5           0     step  5
+///   10   1.0  not saved   step 10           0     step  5
+///   15   2.0  saved       step 10           1     step 15
+///   20   2.5  saved       step 10           2     step 15
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluations {
     /// The step last evaluated.
@@ -137,6 +147,13 @@ impl Evaluations {
             self.best_saved = Some(evaluated);
         }
         is_best
+    }
+
+    /// Sets the temperature of the checkpoints after `last`; returns that of `last`.
+    pub fn change_temperature(&mut self, next: f64) -> f64 {
+        let was = std::mem::replace(&mut self.temperature, next);
+        self.last_temperature = Some(was);
+        was
     }
 
     /// The temperature that divides a calibrated run's logits at `step`, the same in its
