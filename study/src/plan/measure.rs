@@ -10,13 +10,13 @@ use ember_model::{Gpt, GptConfig, device::Selected};
 
 use crate::error::{Error, Result};
 use ember_training::config::{TrainConfig, precision::float_dtype};
-use ember_training::memory::prediction::{Kernels, training};
+use ember_training::distributed::Alone;
 use ember_training::run::evaluate::{evaluate, evaluate_confidence};
-use ember_training::run::{sample, text::windows};
+use ember_training::run::sample;
 use ember_training::step::gradient::{Passes, gradient};
 use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
-use ember_training::{distributed::Alone, memory::keeping::keep_where_there_is_room};
 
+use super::candidate::Candidate;
 use super::speed::{Looking, Speed, Timed, step_flops};
 
 /// Timed steps after the first, if there is time for so many.
@@ -160,40 +160,6 @@ impl<'a> Bench<'a> {
 
 /// Tokens evaluated in a measurement on a GPU: with fewer, most of the time would be overhead.
 const EVALUATED_ON_GPU: usize = 16 << 10;
-
-/// A run under consideration.
-pub struct Candidate {
-    pub(super) config: TrainConfig,
-    /// The share of it that this process computes.
-    pub(super) share: TrainConfig,
-    pub(super) shape: GptConfig,
-    /// Memory limit of training in bytes, if known.
-    pub(super) available: Option<u64>,
-}
-
-impl Candidate {
-    /// Model FLOPs of a step in this process.
-    pub(super) fn flops(&self) -> f64 {
-        step_flops(&self.share, &self.shape)
-    }
-
-    pub(super) fn bench<'a>(
-        &self,
-        dataset: &Dataset,
-        selected: &Selected,
-        go_on: &'a dyn Fn() -> bool,
-    ) -> Result<Bench<'a>> {
-        let predicted = training(&self.share, &self.shape, Kernels::on(&selected.device)).peak_bytes;
-        keep_where_there_is_room(predicted, self.available);
-        Bench::new(&self.share, &self.shape, windows(&self.share, dataset)?, selected, go_on)
-    }
-}
-
-/// The sizes by which candidates differ.
-pub(super) fn sizes(config: &TrainConfig) -> [usize; 5] {
-    let TrainConfig { n_layer, n_embd, context_length, batch_size, grad_accum_steps, .. } = *config;
-    [n_layer, n_embd, context_length, batch_size, grad_accum_steps]
-}
 
 /// Longest time of a single token: the slowest adapter that was seen, a software one, launches its
 /// some forty kernels within that.

@@ -2,6 +2,7 @@
 
 use super::speed::{Looking, Timed, step_flops};
 use super::*;
+use ember_training::memory::prediction::training;
 
 /// The candidates for `processes` that may take `memory_bytes` each, with these keys set.
 fn candidates(set: &str, processes: usize, memory_bytes: Option<u64>) -> Result<Vec<Candidate>> {
@@ -41,11 +42,7 @@ fn a_run_is_as_long_as_its_time() {
     let looking = Looking { evaluate_token_s: 6e-4, sample_token_s: 1e-3 };
     let dear = Speed { looking, looked_token_s: timed.token_s(), timed: vec![timed], ..Speed::default() };
     let all = planning("", 1, None, |planner| {
-        planner
-            .candidates()?
-            .iter()
-            .map(|candidate| planner.proposal(&candidate.config, &dear))
-            .collect::<Result<Vec<_>>>()
+        planner.candidates()?.iter().map(|candidate| planner.proposal(candidate, &dear)).collect::<Result<Vec<_>>>()
     });
     for Proposal { config, seconds, step_s, look_s, .. } in all.unwrap() {
         let TrainConfig { max_steps, eval_interval, .. } = config;
@@ -67,7 +64,7 @@ fn a_run_that_takes_longer_than_its_time_is_not_promised() {
         let looking = Looking { evaluate_token_s, sample_token_s: 1e-6 };
         let speed = Speed { looking, looked_token_s: timed.token_s(), timed: vec![timed], ..Speed::default() };
         planning("", 1, None, |planner| {
-            let proposal = planner.proposal(&planner.candidates()?[0].config, &speed)?;
+            let proposal = planner.proposal(&planner.candidates()?[0], &speed)?;
             planner.require_step_fits(proposal, &speed)
         })
     };
@@ -87,7 +84,7 @@ fn a_run_is_planned_for_the_time_that_measuring_left() {
         let looking = Looking { evaluate_token_s: 1e-6, sample_token_s: 1e-6 };
         let speed =
             Speed { looking, looked_token_s: timed.token_s(), timed: vec![timed], measured_s, ..Speed::default() };
-        planning("", 1, None, |planner| planner.proposal(&planner.candidates()?[0].config, &speed)).unwrap().seconds
+        planning("", 1, None, |planner| planner.proposal(&planner.candidates()?[0], &speed)).unwrap().seconds
     };
     for (measured_s, most) in [(0.0, 600.0), (100.0, 500.0), (599.0, 120.0), (1e6, 120.0)] {
         let seconds = planned(measured_s);
@@ -154,8 +151,7 @@ fn what_a_recipe_says_beside_a_value_is_true_of_it() {
     let looking = Looking { evaluate_token_s: 1e-6, sample_token_s: 1e-4 };
     let speed = Speed { looking, looked_token_s: timed.token_s(), timed: vec![timed], ..Speed::default() };
     let written = |set: &str| {
-        let smallest =
-            planning(set, 1, None, |planner| planner.proposal(&planner.candidates()?[0].config, &speed)).unwrap();
+        let smallest = planning(set, 1, None, |planner| planner.proposal(&planner.candidates()?[0], &speed)).unwrap();
         recipe::toml(&smallest, 10.0, "cpu")
     };
     let [calibrated, plain] = ["calibrate = true", "calibrate = false"].map(written);
