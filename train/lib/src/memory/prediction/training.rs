@@ -10,7 +10,7 @@ use super::walk::{Costs, Walk};
 use super::{Kernels, Parts, Prediction, Sizes, bytes};
 use crate::config::{Precision, TrainConfig};
 use crate::evaluation_batch::rows_at_once;
-use crate::step::gradient::{LOGITS_OF_A_PIECE, LOGITS_OF_A_PIECE_ON_GPU};
+use crate::step::gradient::{LOGITS_OF_A_PIECE, LOGITS_OF_A_PIECE_ON_GPU, positions_of_a_piece};
 use crate::step::optimizer::OptimizerConfig;
 
 /// The memory of training by `config`, with the peak of a step, an evaluation or a save, whichever
@@ -188,25 +188,16 @@ impl<'a> Step<'a> {
         bytes(self.positions() * self.shape.n_embd)
     }
 
-    /// The most logits at once.
-    fn most_logits(&self) -> usize {
-        if self.kernels == Kernels::Gpu { LOGITS_OF_A_PIECE_ON_GPU } else { LOGITS_OF_A_PIECE }
+    /// Positions of a piece, if the head and the loss are computed in pieces.
+    fn piece(&self) -> Option<usize> {
+        let most_logits = if self.kernels == Kernels::Gpu { LOGITS_OF_A_PIECE_ON_GPU } else { LOGITS_OF_A_PIECE };
+        positions_of_a_piece(self.positions(), self.shape.vocab_size, most_logits)
     }
 
-    /// The logits of one piece.
-    fn logits(&self) -> usize {
-        let pieces = self.positions().div_ceil((self.most_logits() / self.shape.vocab_size).max(1));
-        self.positions().div_ceil(pieces.max(1)) * self.shape.vocab_size
-    }
-
+    /// Bytes of the logits that exist at once.
     fn logits_bytes(&self) -> u64 {
-        let float32 = bytes(self.logits());
+        let float32 = bytes(self.piece().unwrap_or(self.positions()) * self.shape.vocab_size);
         if self.is_half() && self.kernels == Kernels::Gpu { float32 / 2 } else { float32 }
-    }
-
-    /// Whether the head and the loss are computed in pieces.
-    fn in_pieces(&self) -> bool {
-        self.positions() * self.shape.vocab_size > self.most_logits()
     }
 
     fn is_half(&self) -> bool {
@@ -229,70 +220,86 @@ impl<'a> Step<'a> {
     fn activations(&self) -> u64 {
         let Pass { block, norm, head, below, .. } = self.pass();
         if self.activation_checkpointing {
-            // The maximum is at the last block: the inputs of the blocks before it, and its own
-            // graph.
-            return (self.shape.n_layer as u64 - 1) * self.stream() + keeps(&block);
+            // At the last block: the inputs of the blocks before it, and its own graph.
+            return self.inputs_of_blocks(self.shape.n_layer - 1) + keeps(&block);
         }
-        below + norm.keeps + if self.in_pieces() { 0 } else { head.keeps }
+        below + norm.keeps + if self.piece().is_some() { 0 } else { head.keeps }
     }
 
     /// On a GPU: the head's gradient of one piece and the sum of those before it. The gradient of
     /// the logits overwrites the logits.
     fn head_gradients_on_gpu(&self) -> u64 {
-        if self.in_pieces() { bytes(2 * self.shape.vocab_size * self.shape.n_embd) } else { 0 }
+        if self.piece().is_some() { bytes(2 * self.shape.vocab_size * self.shape.n_embd) } else { 0 }
     }
 
     /// The peak between the beginning of a pass and the end of its backward pass, beside weights
     /// and moments.
     fn working_peak(&self) -> u64 {
-        let Pass { embedding, block, norm, head, below } = self.pass();
-        let (checkpointed, in_pieces, stream) = (self.activation_checkpointing, self.in_pieces(), self.stream());
-        let below = if checkpointed { self.shape.n_layer as u64 * stream } else { below };
-        let mut walk = Walk { kept: below + norm.keeps + head.keeps, ..Walk::default() };
-        if in_pieces {
-            self.head_in_pieces(&head, &mut walk);
-            walk.kept -= head.keeps;
+        let pass = self.pass();
+        let below = if self.activation_checkpointing { self.inputs_of_blocks(self.shape.n_layer) } else { pass.below };
+        let mut walk = Walk { kept: below + pass.norm.keeps + pass.head.keeps, ..Walk::default() };
+        if let Some(piece) = self.piece() {
+            self.head_in_pieces(&pass.head, piece, &mut walk);
+            walk.kept -= pass.head.keeps;
         } else {
-            walk.record(self.logits_bytes() + head.forward_work);
-            walk.back(&head);
+            walk.record(self.logits_bytes() + pass.head.forward_work);
+            walk.back(&pass.head);
         }
-        walk.back(&norm);
-        for i in (0..self.shape.n_layer as u64).rev() {
-            if checkpointed {
-                walk.kept = i * stream + keeps(&block);
+        walk.back(&pass.norm);
+        for before in (0..self.shape.n_layer).rev() {
+            if self.activation_checkpointing {
+                // The block's own graph is rebuilt now.
+                walk.kept = self.inputs_of_blocks(before) + keeps(&pass.block);
             }
-            walk.back_all(&block);
+            walk.back_all(&pass.block);
         }
-        if checkpointed {
-            walk.kept = 0;
-        }
-        walk.back_all(&embedding);
+        walk.back_all(&pass.embedding);
         walk.peak
     }
 
-    /// The head and the loss, computed in pieces of the positions.
-    fn head_in_pieces(&self, head: &Costs, walk: &mut Walk) {
-        let all = self.positions() * self.shape.vocab_size;
-        let pieces = all.div_ceil(self.logits().max(1)) as u64;
+    /// What activation checkpointing keeps of the first `count` blocks: their inputs.
+    fn inputs_of_blocks(&self, count: usize) -> u64 {
+        count as u64 * self.stream()
+    }
+
+    /// The head and the loss, computed in pieces of `piece` positions: forward, and at once backward,
+    /// so that the logits of one piece exist at a time. In use beside what the walk holds, where
+    /// `input` and `table` are the gradients of the head's whole input and of its table, and `count`
+    /// is the number of pieces:
+    ///
+    /// ```text
+    /// forward of a piece     logits + earlier
+    /// its gradients          logits + input / count + table + earlier
+    /// sum of table           3 table + input
+    /// concatenated input     table + 2 input
+    ///
+    /// earlier (gradients of the pieces before the last)    table + input (count - 1) / count
+    /// ```
+    ///
+    /// To these come copies in another type.
+    fn head_in_pieces(&self, head: &Costs, piece: usize, walk: &mut Walk) {
+        let (count, logits) = (self.positions().div_ceil(piece) as u64, self.logits_bytes());
         let table = bytes(self.shape.vocab_size * self.shape.n_embd);
-        let piece = Costs { input: head.input / pieces, output: self.logits_bytes(), ..*head };
-        // The gradient of the head's input has the type of the products.
-        let of_input = if self.is_half() { self.stream() / 2 } else { self.stream() };
+        // It has the type of the products.
+        let input = if self.is_half() { self.stream() / 2 } else { self.stream() };
+        let input_of_piece = head.input / count;
         // During the second of two full pieces, the gradients of the first are held.
-        let earlier = if all >= 2 * self.logits() { table + of_input * (pieces - 1) / pieces } else { 0 };
-        walk.record(piece.output + piece.forward_work + earlier);
+        let has_two_full = self.positions() >= 2 * piece;
+        let earlier = if has_two_full { table + input * (count - 1) / count } else { 0 };
+        walk.record(logits + head.forward_work + earlier);
         if self.precision == Precision::Bf16 {
             // The logits' gradient is rounded and its float32 form freed before others are
             // computed.
-            walk.record(piece.output + piece.output / 2 + earlier);
-            walk.record(piece.output / 2 + piece.input + piece.input / 2 + table + earlier);
+            walk.record(logits + logits / 2 + earlier);
+            walk.record(logits / 2 + input_of_piece + input_of_piece / 2 + table + earlier);
         } else {
-            walk.record(piece.output + piece.input + piece.work + table + earlier);
+            walk.record(logits + input_of_piece + head.work + table + earlier);
         }
-        // After the logits are freed, two gradients of the table are added into a third.
-        walk.record(if pieces > 1 { 3 * table + of_input } else { 0 });
-        // The input's gradients of all pieces, concatenated.
-        walk.record(table + 2 * of_input);
+        if count > 1 {
+            // After the logits are freed, two gradients of the table are added into a third.
+            walk.record(3 * table + input);
+        }
+        walk.record(table + 2 * input);
         walk.gradients += table;
     }
 }

@@ -18,6 +18,15 @@ pub const LOGITS_OF_A_PIECE: usize = 32 << 20;
 /// rows, and each further piece costs one more sum of two gradients of the head.
 pub const LOGITS_OF_A_PIECE_ON_GPU: usize = 256 << 20;
 
+/// The positions of a piece, if a pass may not compute the logits of all `positions` at once; else
+/// `None`. The pieces are few and equal: a small last one would cost nearly as much as the others.
+///
+/// For example, 10 positions of which 4 may be computed at once make pieces of 4, 4 and 2.
+pub fn positions_of_a_piece(positions: usize, vocab_size: usize, most_logits: usize) -> Option<usize> {
+    let at_once = most_logits / vocab_size;
+    (positions > at_once).then(|| positions.div_ceil(positions.div_ceil(at_once.max(1))))
+}
+
 /// How the passes of a step are computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Passes {
@@ -91,4 +100,17 @@ impl Passes {
 pub fn inputs(gpt: &Gpt, batch: &Batch) -> Tensor<2, Int> {
     let ids: Vec<i32> = batch.inputs.iter().map(|id| *id as i32).collect();
     Tensor::from_data(TensorData::new(ids, [batch.batch_size, batch.context_length]), &gpt.device())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_few_and_equal() {
+        let piece = |positions| positions_of_a_piece(positions, 100, 499);
+        assert_eq!([1, 4, 5, 8, 9, 10].map(piece), [None, None, Some(3), Some(4), Some(3), Some(4)]);
+        // One position may have more logits than are allowed.
+        assert_eq!([1, 2].map(|positions| positions_of_a_piece(positions, 100, 99)), [Some(1), Some(1)]);
+    }
 }

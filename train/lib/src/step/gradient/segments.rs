@@ -14,7 +14,7 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Gradients, Int, Tensor};
 use ember_model::Gpt;
 
-use super::passes::Passes;
+use super::passes::{Passes, positions_of_a_piece};
 use ember_kernels::cross_entropy::{Loss, loss_over};
 use ember_kernels::head_loss;
 
@@ -69,17 +69,14 @@ impl Pass<'_> {
     /// would be too many logits at once.
     pub(super) fn loss(&self, hidden: Tensor<3>) -> Loss {
         let Self { gpt, targets, divisor, passes, .. } = *self;
-        let vocab = gpt.config().vocab_size;
-        let (positions, at_once) = (targets.len(), passes.most_logits / vocab);
-        if positions <= at_once {
+        let piece = positions_of_a_piece(targets.len(), gpt.config().vocab_size, passes.most_logits);
+        let Some(at_once) = piece else {
             return loss_over(gpt.logits_as_computed(hidden), targets, passes.objective, divisor);
-        }
+        };
         let Some((hidden, table)) = gpt.factors_of_logits(hidden) else {
             unreachable!("packed weights are not trained")
         };
-        // Pieces of equal size: a small last one would cost nearly as much as the others.
-        let pieces = positions.div_ceil(at_once.max(1));
-        head_loss(hidden, table, targets, passes.objective, divisor, positions.div_ceil(pieces))
+        head_loss(hidden, table, targets, passes.objective, divisor, at_once)
     }
 
     /// Accumulates the gradients of a segment's parameters; returns that of its input `x`.
