@@ -146,14 +146,18 @@ impl Planner<'_> {
     /// The proposal for a candidate, with its number of steps and its predictions: with the usual
     /// number of looks, or with fewer if those would exceed their share of the time.
     pub(super) fn proposal(&self, candidate: &Candidate, speed: &Speed) -> Result<Proposal> {
-        let mut scheduled = self.schedule(candidate, None, speed)?;
-        if let Some(interval) = self.longer_interval(&scheduled, speed) {
-            scheduled = self.schedule(candidate, Some(interval), speed)?;
-            let steps = scheduled.pace.look_s / scheduled.pace.step_s.max(1e-9);
-            let reason = format!("eval_interval = {interval}: an evaluation takes as long as {steps:.0} steps");
-            scheduled.reasons.push(reason.into());
+        let usual = self.schedule(candidate, None, speed)?;
+        let available_s = self.available_s(speed);
+        let looking_s = usual.seconds - usual.candidate.config.max_steps as f64 * usual.pace.step_s;
+        if looking_s <= LOOKING_SHARE * available_s || self.request.settings.has("eval_interval") {
+            return Ok(self.predict(usual, speed));
         }
-        Ok(self.predict(scheduled, speed))
+        let interval = interval_of_share(usual.pace, available_s);
+        let mut fewer = self.schedule(candidate, Some(interval), speed)?;
+        let steps = fewer.pace.look_s / fewer.pace.step_s.max(1e-9);
+        let reason = format!("eval_interval = {interval}: an evaluation takes as long as {steps:.0} steps");
+        fewer.reasons.push(reason.into());
+        Ok(self.predict(fewer, speed))
     }
 
     /// The candidate with the number of steps that the user set, or else with as many as fit into
@@ -174,25 +178,6 @@ impl Planner<'_> {
         let (candidate, reasons) = with_steps(steps)?;
         let pace = self.pace(&candidate, speed);
         Ok(Scheduled { seconds: candidate.seconds(pace), candidate, reasons, pace })
-    }
-
-    /// The steps between looks with which these stay within their share of the time; `None` if they
-    /// do so anyway, or if the user set the interval.
-    ///
-    /// For example, in 600 s with steps of 0.2 s and looks of 20 s, the usual twenty looks leave
-    /// time for 1,000 steps. A quarter of the time is enough for 7 looks, which leave time for
-    /// 2,300 steps: a look every 329.
-    fn longer_interval(&self, usual: &Scheduled, speed: &Speed) -> Option<u64> {
-        let Pace { step_s, look_s } = usual.pace;
-        let available_s = self.available_s(speed);
-        let most_s = LOOKING_SHARE * available_s;
-        let looking_s = usual.seconds - usual.candidate.config.max_steps as f64 * step_s;
-        if looking_s <= most_s || self.request.settings.has("eval_interval") {
-            return None;
-        }
-        let looks = (most_s / look_s).max(1.0).floor();
-        let steps = (available_s - looks * look_s) / step_s.max(1e-9);
-        Some((steps / looks).clamp(1.0, 1e12).ceil() as u64)
     }
 
     /// The time of the candidate's steps and looks.
@@ -250,6 +235,18 @@ impl Planner<'_> {
     }
 }
 
+/// The steps between looks of a run that takes `available_s` seconds, [`LOOKING_SHARE`] of them for
+/// looks.
+///
+/// For example, in 600 s with steps of 0.2 s and looks of 20 s, the usual twenty looks leave time
+/// for 1,000 steps. A quarter of the time is enough for 7 looks, which leave time for 2,300 steps: a
+/// look every 329.
+fn interval_of_share(Pace { step_s, look_s }: Pace, available_s: f64) -> u64 {
+    let looks = (LOOKING_SHARE * available_s / look_s).max(1.0).floor();
+    let steps = (available_s - looks * look_s) / step_s.max(1e-9);
+    (steps / looks).clamp(1.0, 1e12).ceil() as u64
+}
+
 /// The largest number up to `most` that fits, if all smaller ones do; at least 1.
 fn largest_that_fits(most: u64, fits: impl Fn(u64) -> Result<bool>) -> Result<u64> {
     let (mut largest, mut too_large) = (1, most + 1);
@@ -258,4 +255,15 @@ fn largest_that_fits(most: u64, fits: impl Fn(u64) -> Result<bool>) -> Result<u6
         if fits(middle)? { largest = middle } else { too_large = middle }
     }
     Ok(largest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_take_a_quarter_of_the_time_but_there_is_one() {
+        assert_eq!(interval_of_share(Pace { step_s: 0.2, look_s: 20.0 }, 600.0), 329);
+        assert_eq!(interval_of_share(Pace { step_s: 1.0, look_s: 500.0 }, 600.0), 100);
+    }
 }
