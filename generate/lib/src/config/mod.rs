@@ -13,6 +13,7 @@ mod folder;
 mod knobs;
 mod range;
 mod resolve;
+mod sources;
 mod value;
 
 use crate::named::named;
@@ -21,7 +22,7 @@ pub use error::{Contradiction, FolderError, KnobError};
 pub use folder::{FolderSettings, Sampling};
 pub use knobs::{GenerationConfig, KNOBS, KNOBS_IN_HELP, Knob, Knobs, Typed, UsedBy};
 pub use range::Range;
-pub use resolve::{About, Note, defaults};
+pub use resolve::{About, Note};
 pub(crate) use value::last_of_each;
 pub use value::{Form, KnobValue, as_typed};
 
