@@ -177,13 +177,12 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
     loop {
         let paths: Vec<Vec<u32>> = next.iter().map(|prefix| tree.ids(prefix)).collect();
         let mut logits = logits_after(sequences, prompt_len, &paths)?;
-        // The beam search keeps the best of one length, even if shorter prefixes are more probable.
-        let least = if opening { tree.to_beat() } else { tree.floor };
         let mut children = Vec::new();
         for (prefix, logits) in next.drain(..).zip(logits.chunks_mut(vocab_size)) {
-            tree.expand(prefix, logits, least, &mut children)?;
+            children.extend(tree.expand(prefix, logits)?);
         }
-        // Expand next: the best children while the beam search lasts, then the best open prefixes.
+        // Expand next: while the beam search lasts, the best children, even if shorter prefixes are
+        // more probable; then the best open prefixes.
         if opening {
             next = tree.take_best_of(children, beams);
             opening = !next.is_empty();

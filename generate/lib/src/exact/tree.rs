@@ -51,6 +51,16 @@ impl PartialEq for Prefix {
 impl Eq for Prefix {}
 
 /// The state of an exact search.
+///
+/// A prefix is dropped for one of two reasons. It scores no more than the worst answer
+/// ([`Self::to_beat`]), and its continuations score no more than it does. Or so many better ones
+/// are open that the nodes end before its turn comes (`out_of_reach`).
+///
+/// For example one text is asked for, and the best complete one so far scores -2.0: prefixes at
+/// -2.0 or below are dropped. Three nodes are left, and the third best of many open prefixes scores
+/// -1.4: those below it are dropped too. If the best of all those scored -1.7, and nothing above
+/// that is open in the end, the answer is the text at -2.0 with a bound of -1.7. There may be a
+/// better text, but by at most 0.3.
 pub(super) struct Tree<'a> {
     pub(super) job: &'a Job<'a>,
     prompt: Vec<u32>,
@@ -60,11 +70,10 @@ pub(super) struct Tree<'a> {
     expanded: Vec<Prefix>,
     /// Prefixes that may still be expanded.
     pub(super) open: BinaryHeap<Prefix>,
-    /// Prefixes with at most this score are not kept open: they cannot improve the answer, or would
-    /// not be expanded before `max_nodes` is reached.
-    pub(super) floor: f64,
+    /// A prefix with at most this score would not be expanded before `max_nodes` is reached.
+    out_of_reach: f64,
     /// The highest score of a dropped prefix.
-    dropped: f64,
+    best_dropped: f64,
     /// The best complete continuations so far and why each is complete, best first; at most
     /// `num_return_sequences`.
     pub(super) found: Vec<(Prefix, FinishReason)>,
@@ -79,8 +88,8 @@ impl<'a> Tree<'a> {
             longest,
             expanded: Vec::new(),
             open: BinaryHeap::new(),
-            floor: f64::NEG_INFINITY,
-            dropped: f64::NEG_INFINITY,
+            out_of_reach: f64::NEG_INFINITY,
+            best_dropped: f64::NEG_INFINITY,
             found: Vec::new(),
         }
     }
@@ -111,7 +120,12 @@ impl<'a> Tree<'a> {
     /// The score of the best prefix that was not expanded, open or dropped; minus infinity if there
     /// is none.
     pub(super) fn bound(&self) -> f64 {
-        self.open.peek().map_or(f64::NEG_INFINITY, |best| best.score).max(self.dropped)
+        self.open.peek().map_or(f64::NEG_INFINITY, |best| best.score).max(self.best_dropped)
+    }
+
+    /// Records the score of a dropped prefix, for the bound.
+    fn record_dropped(&mut self, score: f64) {
+        self.best_dropped = self.best_dropped.max(score);
     }
 
     /// The ids of a prefix.
@@ -137,17 +151,12 @@ impl<'a> Tree<'a> {
     }
 
     /// Expands a prefix by every possible token, given the logits `[vocab]` after it. Complete
-    /// texts are offered as answers; other children with a score above `least` join `children`.
+    /// texts are offered as answers; the other children are returned, if they may still beat the
+    /// worst answer.
     ///
     /// # Errors
     /// If the logits are not finite, or a processor raised a log-probability above 0.
-    pub(super) fn expand(
-        &mut self,
-        prefix: Prefix,
-        logits: &mut [f32],
-        least: f64,
-        children: &mut Vec<Prefix>,
-    ) -> Result<()> {
+    pub(super) fn expand(&mut self, prefix: Prefix, logits: &mut [f32]) -> Result<Vec<Prefix>> {
         let log_sum_exp = finite_log_sum_exp(logits)?;
         for logit in logits.iter_mut() {
             *logit = logprob(*logit, log_sum_exp);
@@ -158,6 +167,7 @@ impl<'a> Tree<'a> {
         let number = self.expanded.len() as u32;
         self.expanded.push(prefix);
         let to_beat = self.to_beat();
+        let mut children = Vec::new();
         for (token, &logprob) in (0..).zip(logits.iter()) {
             if logprob == f32::NEG_INFINITY {
                 continue;
@@ -167,7 +177,7 @@ impl<'a> Tree<'a> {
             }
             let score = prefix.score + f64::from(logprob);
             if score <= to_beat {
-                self.dropped = self.dropped.max(score);
+                self.record_dropped(score);
                 continue;
             }
             let logprob = unmodified[token as usize];
@@ -175,31 +185,30 @@ impl<'a> Tree<'a> {
             let ended = plan.config.end_tokens.contains(&token);
             if ended || child.len as usize == self.longest {
                 self.offer(&child, if ended { FinishReason::Eos } else { FinishReason::Length });
-            } else if score > least {
-                children.push(child);
             } else {
-                self.dropped = self.dropped.max(score);
+                children.push(child);
             }
         }
-        Ok(())
+        Ok(children)
     }
 
     /// Adds open prefixes. To bound the memory it keeps at most twice as many as there are nodes
     /// left: the search takes the best first, so it would never reach the others.
     pub(super) fn keep(&mut self, prefixes: Vec<Prefix>) {
+        let least = self.to_beat().max(self.out_of_reach);
         for prefix in prefixes {
-            if prefix.score > self.floor {
+            if prefix.score > least {
                 self.open.push(prefix);
             } else {
-                self.dropped = self.dropped.max(prefix.score);
+                self.record_dropped(prefix.score);
             }
         }
         let most = self.nodes_left().max(1);
         if self.open.len() > 2 * most {
             let mut all = std::mem::take(&mut self.open).into_vec();
             let (_, last_kept, rest) = all.select_nth_unstable_by(most - 1, |a, b| b.cmp(a));
-            self.floor = self.floor.max(last_kept.score);
-            self.dropped = rest.iter().map(|prefix| prefix.score).fold(self.dropped, f64::max);
+            self.out_of_reach = self.out_of_reach.max(last_kept.score);
+            rest.iter().for_each(|prefix| self.record_dropped(prefix.score));
             all.truncate(most);
             self.open = all.into();
         }
@@ -231,7 +240,7 @@ impl<'a> Tree<'a> {
         let (to_beat, mut best) = (self.to_beat(), Vec::new());
         for child in children {
             if child.score <= to_beat {
-                self.dropped = self.dropped.max(child.score);
+                self.record_dropped(child.score);
             } else if !self.ends_with_stop(&child) {
                 best.push(child);
             }
@@ -262,6 +271,32 @@ impl<'a> Tree<'a> {
         let place = self.found.partition_point(|(found, _)| found.score >= complete.score);
         self.found.insert(place, (*complete, if stops { FinishReason::Stop } else { finish_reason }));
         self.found.truncate(self.job.plan.config.num_return_sequences);
-        self.floor = self.floor.max(self.to_beat());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::{config::GenerationConfig, plan::Plan, processors::Chain};
+
+    #[test]
+    fn prefixes_that_the_nodes_do_not_reach_are_dropped_and_count_in_the_bound() {
+        let config = GenerationConfig { max_nodes: 2, ..GenerationConfig::default() };
+        let (plan, chain) = (Plan::new(&config), Chain::default());
+        let job = Job { plan: &plan, chain: &chain, first_prompt: 0, started: Instant::now() };
+        let mut tree = Tree::new(&job, vec![0], 9);
+        let prefixes = |scores: &[f64]| -> Vec<Prefix> {
+            scores.iter().map(|&score| Prefix { score, ..Prefix::ROOT }).collect()
+        };
+        // Up to twice as many as there are nodes left stay open.
+        tree.keep(prefixes(&[-3.0, -1.0, -4.0, -2.0]));
+        assert_eq!((tree.open.len(), tree.best_dropped), (4, f64::NEG_INFINITY));
+        tree.keep(prefixes(&[-5.0]));
+        assert_eq!((tree.open.len(), tree.best_dropped), (2, -3.0));
+        // Two better ones are open already.
+        tree.keep(prefixes(&[-2.5]));
+        assert_eq!((tree.open.len(), tree.best_dropped, tree.bound()), (2, -2.5, -1.0));
     }
 }
