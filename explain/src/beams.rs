@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Request, record::traced};
+use super::{Subject, record::traced};
 use ember_decoding::config::{EarlyStopping, GenerationConfig, Strategy};
 use ember_decoding::{Completion, FinishReason};
 use ember_decoding::{completion::Finding, error::Result, trace::BeamStep};
@@ -60,14 +60,14 @@ pub(super) struct Beams {
 }
 
 impl Beams {
-    /// Runs beam search with the request's beams, repetition penalty and length; also greedy
+    /// Runs beam search with the subject's beams, repetition penalty and length; also greedy
     /// search, and exact search for a short text.
-    pub(super) fn search(request: &Request) -> Result<Self> {
-        let config = knobs(request);
-        let (completions, recorder) = traced(request, &config)?;
+    pub(super) fn search(subject: &Subject) -> Result<Self> {
+        let config = knobs(subject);
+        let (completions, recorder) = traced(subject, &config)?;
         let result = |completion: Completion| BeamResult {
             score: completion.score,
-            words: request.text(&completion.ids),
+            words: subject.text(&completion.ids),
             text: Scored::of(completion),
         };
         Ok(Self {
@@ -76,8 +76,8 @@ impl Beams {
             early_stopping: config.early_stopping,
             steps: recorder.beams,
             results: completions.into_iter().map(result).collect(),
-            greedy: greedy(request, config.max_new_tokens)?,
-            exact: Exact::search(request, &config)?,
+            greedy: greedy(subject, config.max_new_tokens)?,
+            exact: Exact::search(subject, &config)?,
         })
     }
 
@@ -95,19 +95,19 @@ impl Beams {
     }
 }
 
-/// The candidates of the request's beam search at each step, and which of them were kept.
+/// The candidates of the subject's beam search at each step, and which of them were kept.
 ///
 /// # Errors
 /// As [`generate_batch`](ember_decoding::generate_batch).
-pub fn beam_steps(request: &Request) -> Result<Vec<BeamStep>> {
-    Ok(traced(request, &knobs(request))?.1.beams)
+pub fn beam_steps(subject: &Subject) -> Result<Vec<BeamStep>> {
+    Ok(traced(subject, &knobs(subject))?.1.beams)
 }
 
 /// The knobs of the beam search: the run's, without those of sampling.
-pub(super) fn knobs(request: &Request) -> GenerationConfig {
-    let num_beams = request.num_beams;
+pub(super) fn knobs(subject: &Subject) -> GenerationConfig {
+    let num_beams = subject.num_beams;
     let strategy = Strategy::Beam;
-    GenerationConfig { strategy, num_beams, num_return_sequences: num_beams, ..request.config.clone() }
+    GenerationConfig { strategy, num_beams, num_return_sequences: num_beams, ..subject.config.clone() }
 }
 
 impl Scored {
@@ -120,18 +120,18 @@ impl Scored {
 impl Exact {
     /// Searches for the most probable text of a few tokens; `beams` are the knobs of the beam
     /// search.
-    fn search(request: &Request, beams: &GenerationConfig) -> Result<Option<Self>> {
+    fn search(subject: &Subject, beams: &GenerationConfig) -> Result<Option<Self>> {
         let max_new_tokens = beams.max_new_tokens.min(EXACT_TOKENS);
         // Without a length penalty, on texts of one length, beam search and exact search have the
         // same objective.
         let beams = GenerationConfig { max_new_tokens, length_penalty: 0.0, num_return_sequences: 1, ..beams.clone() };
         let config = GenerationConfig {
             strategy: Strategy::Exact,
-            max_nodes: request.exact_nodes,
+            max_nodes: subject.exact_nodes,
             max_time_s: Some(EXACT_TIME.as_secs_f64()),
             ..beams.clone()
         };
-        let best = request.write(&config)?;
+        let best = subject.write(&config)?;
         let whole = matches!(best.finish_reason, FinishReason::Length | FinishReason::Eos);
         let (true, Some(Finding::Exact { proven, nodes, .. })) = (whole, &best.finding) else { return Ok(None) };
         let (proven, nodes) = (*proven, *nodes);
@@ -140,13 +140,13 @@ impl Exact {
             proven,
             nodes,
             max_new_tokens,
-            greedy: greedy(request, max_new_tokens)?,
-            beam: Scored::of(request.write(&beams)?),
+            greedy: greedy(subject, max_new_tokens)?,
+            beam: Scored::of(subject.write(&beams)?),
         }))
     }
 }
 
-fn greedy(request: &Request, max_new_tokens: usize) -> Result<Scored> {
-    let config = GenerationConfig { strategy: Strategy::Greedy, max_new_tokens, ..request.config.clone() };
-    Ok(Scored::of(request.write(&config)?))
+fn greedy(subject: &Subject, max_new_tokens: usize) -> Result<Scored> {
+    let config = GenerationConfig { strategy: Strategy::Greedy, max_new_tokens, ..subject.config.clone() };
+    Ok(Scored::of(subject.write(&config)?))
 }

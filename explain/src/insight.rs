@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use serde::Serialize;
 
-use super::{Recorded, Request};
+use super::{Recorded, Subject};
 use ember_decoding::logprobs::{rank, top_k};
 use ember_decoding::tokens::{from_tensor, to_tensor};
 use ember_decoding::{error::Result, softmax::softmax};
@@ -69,19 +69,19 @@ impl LensStep {
 
 /// Runs the windows of the chosen steps through the model once more and keeps its intermediate
 /// results. Steps beyond the text are left out.
-pub(super) fn inspect(request: &Request, recorded: &Recorded) -> Result<(Vec<AttentionStep>, Vec<LensStep>)> {
+pub(super) fn inspect(subject: &Subject, recorded: &Recorded) -> Result<(Vec<AttentionStep>, Vec<LensStep>)> {
     let last = recorded.steps.len().saturating_sub(1);
     let default = [0, last];
-    let mut steps = request.steps.unwrap_or(&default).to_vec();
+    let mut steps = subject.steps.unwrap_or(&default).to_vec();
     steps.sort_unstable();
     steps.dedup();
     steps.retain(|&step| step < recorded.steps.len());
-    steps.into_iter().map(|step| inspect_step(request, recorded, step)).collect()
+    steps.into_iter().map(|step| inspect_step(subject, recorded, step)).collect()
 }
 
-fn inspect_step(request: &Request, recorded: &Recorded, step: usize) -> Result<(AttentionStep, LensStep)> {
-    let model = request.model;
-    let before = recorded.before(request.prompt, step);
+fn inspect_step(subject: &Subject, recorded: &Recorded, step: usize) -> Result<(AttentionStep, LensStep)> {
+    let model = subject.model;
+    let before = recorded.before(subject.prompt, step);
     let window = &before[before.len().saturating_sub(model.config().context_length)..];
     let time = window.len();
     let inspection = model.inspect(to_tensor(&[window], &model.device()));

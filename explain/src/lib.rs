@@ -27,7 +27,7 @@ pub use beams::beam_steps;
 use insight::{AttentionStep, LensStep};
 use noise::Noise;
 use record::Piece;
-pub use record::{Recorded, Request, Words, record};
+pub use record::{Recorded, Subject, Words, record};
 use stored::Step;
 use ways::{Knobs, Way};
 
@@ -81,24 +81,24 @@ struct Run {
 ///
 /// # Errors
 /// As [`generate_batch`](ember_decoding::generate_batch).
-pub fn explain(request: &Request) -> Result<Option<Explanation>> {
-    let Request { model, config, prompt, .. } = *request;
-    let recorded = record(request)?;
-    let beams = Beams::search(request)?;
-    let ways = ways::all(request, &beams)?;
-    let noise = noise::one_knob(request, &recorded)?;
-    if !(request.go_on)() {
+pub fn explain(subject: &Subject) -> Result<Option<Explanation>> {
+    let Subject { model, config, prompt, .. } = *subject;
+    let recorded = record(subject)?;
+    let beams = Beams::search(subject)?;
+    let ways = ways::all(subject, &beams)?;
+    let noise = noise::one_knob(subject, &recorded)?;
+    if !(subject.go_on)() {
         return Ok(None);
     }
-    let (attention, lens) = insight::inspect(request, &recorded)?;
+    let (attention, lens) = insight::inspect(subject, &recorded)?;
 
     let shape = model.config();
     let completion = &recorded.completion;
     let mut explanation = Explanation {
         version: 1,
-        program: request.program.to_owned(),
+        program: subject.program.to_owned(),
         model: json!({
-            "checkpoint": request.checkpoint,
+            "checkpoint": subject.checkpoint,
             "parameters": shape.parameters(),
             "vocab_size": shape.vocab_size,
             "n_layer": shape.n_layer,
@@ -106,7 +106,7 @@ pub fn explain(request: &Request) -> Result<Option<Explanation>> {
             "n_embd": shape.n_embd,
             "context_length": shape.context_length,
         }),
-        prompt: Prompt { text: request.prompt_text.map(str::to_owned), ids: prompt.to_vec() },
+        prompt: Prompt { text: subject.prompt_text.map(str::to_owned), ids: prompt.to_vec() },
         tokens: BTreeMap::new(),
         end_tokens: config.end_tokens.clone(),
         run: Run {
@@ -117,7 +117,7 @@ pub fn explain(request: &Request) -> Result<Option<Explanation>> {
             ids: completion.ids.clone(),
             finish_reason: completion.finish_reason,
             logprob_sum: completion.score,
-            text: request.text(&completion.ids),
+            text: subject.text(&completion.ids),
         },
         steps: recorded.steps(prompt, shape.context_length),
         ways,
@@ -126,7 +126,7 @@ pub fn explain(request: &Request) -> Result<Option<Explanation>> {
         lens,
         noise,
     };
-    explanation.name_tokens(&request.words);
+    explanation.name_tokens(&subject.words);
     Ok(Some(explanation))
 }
 

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::{Recorded, Request, record};
+use super::{Recorded, Subject, record};
 use ember_decoding::config::{GenerationConfig, Strategy};
 use ember_decoding::{error::Result, logprobs::top_k, sampler::shares, softmax::softmax, trace::TracedStep};
 
@@ -60,23 +60,23 @@ impl Noise {
 
 /// Generates the run's text again at a slightly higher temperature. A greedy run has no noise, so
 /// then both texts are sampled.
-pub(super) fn one_knob(request: &Request, run: &Recorded) -> Result<Noise> {
-    let sampled = GenerationConfig { strategy: Strategy::Sample, ..request.config.clone() };
+pub(super) fn one_knob(subject: &Subject, run: &Recorded) -> Result<Noise> {
+    let sampled = GenerationConfig { strategy: Strategy::Sample, ..subject.config.clone() };
     let written;
-    let a = if request.config.strategy == Strategy::Sample {
+    let a = if subject.config.strategy == Strategy::Sample {
         run
     } else {
-        written = record(&Request { config: &sampled, ..*request })?;
+        written = record(&Subject { config: &sampled, ..*subject })?;
         &written
     };
     // Rounded, so that people can type it, and finite as a temperature must be.
     let temperature = (((sampled.temperature + WARMER_BY) * 1000.0).round() / 1000.0).min(f32::MAX);
     let warmer = GenerationConfig { temperature, ..sampled.clone() };
-    let b = record(&Request { config: &warmer, ..*request })?;
+    let b = record(&Subject { config: &warmer, ..*subject })?;
 
     let text = |recorded: &Recorded| Text {
         ids: recorded.completion.ids.clone(),
-        text: request.text(&recorded.completion.ids),
+        text: subject.text(&recorded.completion.ids),
     };
     let parts_at = a.steps.iter().zip(&b.steps).position(|(a, b)| a.choice.id != b.choice.id);
     let [at_a, at_b] = [a, &b].map(|recorded| parts_at.map(|step| &recorded.steps[step]));

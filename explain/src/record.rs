@@ -1,4 +1,4 @@
-//! The request of an explanation, and the explained run: generated with a full trace.
+//! The subject of an explanation, and its run: generated with a full trace.
 
 use std::ops::ControlFlow;
 
@@ -11,9 +11,9 @@ use ember_decoding::trace::{BeamStep, TracedStep};
 use ember_decoding::{Certain, Completion, FinishReason, Plan, Traced, Watch, generate, generate_batch};
 use ember_model::Gpt;
 
-/// What to explain.
+/// The subject of an explanation: a model, a prompt, and the run to explain.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct Subject<'a> {
     /// The calling program with its version, named in the result.
     pub program: &'a str,
     /// The model.
@@ -75,7 +75,7 @@ impl Words<'_> {
     }
 }
 
-impl Request<'_> {
+impl Subject<'_> {
     /// Continues the prompt once more, with other knobs.
     pub(super) fn write(&self, config: &GenerationConfig) -> Result<Completion> {
         generate(self.model, self.prompt, config, &mut |_: Certain| self.flow())
@@ -103,35 +103,35 @@ pub struct Recorded {
     pub steps: Vec<TracedStep>,
 }
 
-/// Continues the prompt with the request's knobs and keeps the logits of every step: 4 bytes times
+/// Continues the prompt with the subject's knobs and keeps the logits of every step: 4 bytes times
 /// the vocabulary each, twice.
 ///
 /// # Errors
 /// As [`generate_batch`].
-pub fn record(request: &Request) -> Result<Recorded> {
-    let (completions, recorder) = traced(request, request.config)?;
+pub fn record(subject: &Subject) -> Result<Recorded> {
+    let (completions, recorder) = traced(subject, subject.config)?;
     let completion = completions.into_iter().next().expect("one prompt has one completion");
     Ok(Recorded { completion, steps: recorder.steps })
 }
 
 /// Continues the prompt with these knobs; returns the texts and the trace.
-pub(super) fn traced<'a>(request: &'a Request, config: &GenerationConfig) -> Result<(Vec<Completion>, Recorder<'a>)> {
-    let mut recorder = Recorder { request, steps: Vec::new(), beams: Vec::new() };
+pub(super) fn traced<'a>(subject: &'a Subject, config: &GenerationConfig) -> Result<(Vec<Completion>, Recorder<'a>)> {
+    let mut recorder = Recorder { subject, steps: Vec::new(), beams: Vec::new() };
     let plan = Plan { traced_candidates: 1, ..Plan::new(config) };
-    let completions = generate_batch(request.model, &[request.prompt], &plan, &mut recorder)?;
+    let completions = generate_batch(subject.model, &[subject.prompt], &plan, &mut recorder)?;
     Ok((completions.into_iter().flatten().collect(), recorder))
 }
 
 /// Records how each token was chosen, or what the beams did.
 pub(super) struct Recorder<'a> {
-    request: &'a Request<'a>,
+    subject: &'a Subject<'a>,
     steps: Vec<TracedStep>,
     pub(super) beams: Vec<BeamStep>,
 }
 
 impl Watch for Recorder<'_> {
     fn certain(&mut self, _: Certain) -> ControlFlow<FinishReason> {
-        self.request.flow()
+        self.subject.flow()
     }
 
     fn traced(&mut self, step: Traced) {

@@ -40,8 +40,8 @@ fn token(id: u32) -> Vec<u8> {
 
 static FOLDER: LazyLock<FolderSettings> = LazyLock::new(FolderSettings::default);
 
-fn request<'a>(model: &'a Gpt, config: &'a GenerationConfig) -> Request<'a> {
-    Request {
+fn subject<'a>(model: &'a Gpt, config: &'a GenerationConfig) -> Subject<'a> {
+    Subject {
         program: "a-program 1.2",
         model,
         checkpoint: "a/folder",
@@ -58,7 +58,7 @@ fn request<'a>(model: &'a Gpt, config: &'a GenerationConfig) -> Request<'a> {
 }
 
 fn explained(config: &GenerationConfig) -> Value {
-    let explanation = explain(&request(&model(), config)).unwrap().unwrap();
+    let explanation = explain(&subject(&model(), config)).unwrap().unwrap();
     serde_json::from_str(&explanation.to_json()).unwrap()
 }
 
@@ -164,8 +164,8 @@ fn the_last_layer_says_what_the_step_said() {
 fn attention_is_told_for_every_head_and_looks_back_only() {
     let (model, config) = (model(), sampling());
     let steps = [5, 2, 99];
-    let request = Request { steps: Some(&steps), ..request(&model, &config) };
-    let told = serde_json::to_value(explain(&request).unwrap().unwrap()).unwrap();
+    let subject = Subject { steps: Some(&steps), ..subject(&model, &config) };
+    let told = serde_json::to_value(explain(&subject).unwrap().unwrap()).unwrap();
     let attention = told["attention"].as_array().unwrap();
     assert_eq!(attention.iter().map(|step| step["step"].as_u64().unwrap()).collect::<Vec<_>>(), [2, 5]);
     let window = ids(&attention[1]["ids"]);
@@ -226,8 +226,8 @@ fn round(value: f64) -> f64 {
 fn the_exact_text_is_no_less_probable_than_what_beams_and_greedy_find() {
     let config = GenerationConfig { max_new_tokens: 3, repetition_penalty: 1.0, ..sampling() };
     let (model, config) = (model(), config);
-    let request = Request { exact_nodes: 100_000, ..request(&model, &config) };
-    let told = serde_json::to_value(explain(&request).unwrap().unwrap()).unwrap();
+    let subject = Subject { exact_nodes: 100_000, ..subject(&model, &config) };
+    let told = serde_json::to_value(explain(&subject).unwrap().unwrap()).unwrap();
     let exact = &told["beams"]["exact"];
     assert_eq!((exact["proven"].as_bool(), exact["max_new_tokens"].as_u64()), (Some(true), Some(3)));
     let sum = |text: &Value| text["logprob_sum"].as_f64().unwrap();
@@ -261,7 +261,7 @@ fn each_way_says_what_writes_it_where_the_folder_says_otherwise() {
     let knobs = Knobs { temperature: Some(0.8), top_p: Some(0.95), do_sample: Some(true), ..Knobs::default() };
     let (model, config) = (model(), sampling());
     let folder = FolderSettings { knobs, ..FolderSettings::default() };
-    let told = explain(&Request { folder: &folder, ..request(&model, &config) }).unwrap().unwrap();
+    let told = explain(&Subject { folder: &folder, ..subject(&model, &config) }).unwrap().unwrap();
     let told = serde_json::to_value(told).unwrap();
     let flags =
         |way: usize| told["ways"][way]["flags"].as_array().unwrap().iter().map(|flag| flag.as_str().unwrap()).join(" ");
@@ -273,11 +273,11 @@ fn each_way_says_what_writes_it_where_the_folder_says_otherwise() {
 #[test]
 fn every_named_token_has_its_text_and_without_a_tokenizer_none() {
     let (model, config) = (model(), sampling());
-    let told = serde_json::to_value(explain(&request(&model, &config)).unwrap().unwrap()).unwrap();
+    let told = serde_json::to_value(explain(&subject(&model, &config)).unwrap().unwrap()).unwrap();
     assert_eq!(told["tokens"].as_object().unwrap().len(), VOCAB);
     assert_eq!(told["tokens"]["17"], " 17");
-    let request = Request { words: Words::default(), prompt_text: None, ..request(&model, &config) };
-    let told = serde_json::to_value(explain(&request).unwrap().unwrap()).unwrap();
+    let subject = Subject { words: Words::default(), prompt_text: None, ..subject(&model, &config) };
+    let told = serde_json::to_value(explain(&subject).unwrap().unwrap()).unwrap();
     assert!(told["tokens"].as_object().unwrap().is_empty());
     assert!(told["prompt"]["text"].is_null() && told["run"]["text"].is_null() && told["ways"][0]["text"].is_null());
 }
@@ -287,7 +287,7 @@ fn a_token_that_is_a_part_of_a_character_is_told_as_its_bytes() {
     let (model, config) = (model(), sampling());
     let halves = |id: u32| if id == 17 { vec![0xc3] } else { token(id) };
     let words = Words { bytes_of: Some(&halves) };
-    let told = serde_json::to_value(explain(&Request { words, ..request(&model, &config) }).unwrap().unwrap()).unwrap();
+    let told = serde_json::to_value(explain(&Subject { words, ..subject(&model, &config) }).unwrap().unwrap()).unwrap();
     assert_eq!(told["tokens"]["16"], " 16");
     assert_eq!(told["tokens"]["17"], serde_json::json!([0xc3]));
 }
@@ -308,7 +308,7 @@ fn whoever_asks_to_end_gets_nothing_half() {
     for answers in (0..60).step_by(7) {
         let asked = AtomicUsize::new(0);
         let go_on = || asked.fetch_add(1, Ordering::Relaxed) < answers;
-        assert!(explain(&Request { go_on: &go_on, ..request(&model, &config) }).unwrap().is_none(), "{answers}");
+        assert!(explain(&Subject { go_on: &go_on, ..subject(&model, &config) }).unwrap().is_none(), "{answers}");
         assert!(asked.load(Ordering::Relaxed) < answers + 60, "it went on for long");
     }
 }
@@ -316,7 +316,7 @@ fn whoever_asks_to_end_gets_nothing_half() {
 #[test]
 fn the_page_holds_the_numbers_and_asks_the_network_for_nothing() {
     let (model, config) = (model(), sampling());
-    let explanation = explain(&request(&model, &config)).unwrap().unwrap();
+    let explanation = explain(&subject(&model, &config)).unwrap().unwrap();
     let page = page::page(&explanation);
     let data = page.split("id=\"explanation\">").nth(1).unwrap().split("</script>").next().unwrap();
     let told: Value = serde_json::from_str(data).unwrap();
@@ -343,8 +343,8 @@ fn a_page_of_a_large_vocabulary_stays_below_3_mb() {
         format!(" token{}", id % 100).into_bytes()
     };
     let words = Words { bytes_of: Some(&word) };
-    let request = Request { words, exact_nodes: 50, num_beams: 4, ..request(&model, &config) };
-    let explanation = explain(&request).unwrap().unwrap();
+    let subject = Subject { words, exact_nodes: 50, num_beams: 4, ..subject(&model, &config) };
+    let explanation = explain(&subject).unwrap().unwrap();
     assert_eq!(explanation.tokens_written(), 100);
     assert!(most.get() > 40_000, "texts all over the vocabulary");
     let bytes = page::page(&explanation).len();

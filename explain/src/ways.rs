@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::beams::{self, Beams, Scored};
 use super::flags::flags;
-use super::{Request, repetition::Repetition};
+use super::{Subject, repetition::Repetition};
 use ember_decoding::config::{GenerationConfig, Strategy};
 use ember_decoding::error::{Error, Result};
 
@@ -47,7 +47,7 @@ pub(super) struct Way {
 impl Way {
     /// `knobs` are those that define it, `config` has all that it was generated with.
     fn new(
-        request: &Request,
+        subject: &Subject,
         name: String,
         knobs: &[(&'static str, Value)],
         config: &GenerationConfig,
@@ -58,8 +58,8 @@ impl Way {
         Self {
             name,
             config: knobs.iter().cloned().collect(),
-            flags: flags(config, request.folder, &named),
-            text: request.text(&ids),
+            flags: flags(config, subject.folder, &named),
+            text: subject.text(&ids),
             logprob_sum,
             tokens: ids.len(),
             repetition: Repetition::of(&ids),
@@ -70,18 +70,18 @@ impl Way {
 
 /// Greedy, three temperatures, top-k, top-p and the best of the beams: all with the run's seed,
 /// length and repetition penalty, and no other knobs.
-pub(super) fn all(request: &Request, beams: &Beams) -> Result<Vec<Way>> {
+pub(super) fn all(subject: &Subject, beams: &Beams) -> Result<Vec<Way>> {
     // Sampling from the model's own distribution.
-    let (strategy, config) = (Strategy::Sample, request.config.clone());
+    let (strategy, config) = (Strategy::Sample, subject.config.clone());
     let plain = GenerationConfig { strategy, temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..config };
-    let greedy = GenerationConfig { strategy: Strategy::Greedy, ..request.config.clone() };
+    let greedy = GenerationConfig { strategy: Strategy::Greedy, ..subject.config.clone() };
     let knobs = [("strategy", json!("greedy"))];
-    let mut ways = vec![Way::new(request, "greedy".into(), &knobs, &greedy, beams.greedy.clone())];
+    let mut ways = vec![Way::new(subject, "greedy".into(), &knobs, &greedy, beams.greedy.clone())];
     let sampled = |knob: &'static str, value: Value, config: GenerationConfig| {
         let name = format!("{} {value}", knob.replace('_', "-"));
         let knobs = [("strategy", json!("sample")), (knob, value)];
-        let found = Scored::of(request.write(&config)?);
-        Ok::<_, Error>(Way::new(request, name, &knobs, &config, found))
+        let found = Scored::of(subject.write(&config)?);
+        Ok::<_, Error>(Way::new(subject, name, &knobs, &config, found))
     };
     for temperature in [0.5_f32, 1.0, 1.5] {
         ways.push(sampled("temperature", json!(temperature), GenerationConfig { temperature, ..plain.clone() })?);
@@ -89,10 +89,10 @@ pub(super) fn all(request: &Request, beams: &Beams) -> Result<Vec<Way>> {
     ways.push(sampled("top_k", json!(40), GenerationConfig { top_k: 40, ..plain.clone() })?);
     ways.push(sampled("top_p", json!(0.9), GenerationConfig { top_p: 0.9, ..plain.clone() })?);
     if let Some(best) = beams.best() {
-        let knobs = [("strategy", json!("beam")), ("num_beams", json!(request.num_beams))];
+        let knobs = [("strategy", json!("beam")), ("num_beams", json!(subject.num_beams))];
         // Only the best of the beams is shown.
-        let config = GenerationConfig { num_return_sequences: 1, ..beams::knobs(request) };
-        ways.push(Way::new(request, format!("{} beams", request.num_beams), &knobs, &config, best.clone()));
+        let config = GenerationConfig { num_return_sequences: 1, ..beams::knobs(subject) };
+        ways.push(Way::new(subject, format!("{} beams", subject.num_beams), &knobs, &config, best.clone()));
     }
     Ok(ways)
 }

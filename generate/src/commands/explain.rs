@@ -21,7 +21,7 @@ use ember_cli::interrupt::end_with_terminal;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::{output_file, terminal, wording};
 use ember_decoding::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
-use ember_explain::{Explanation, Request, Words, page};
+use ember_explain::{Explanation, Subject, Words, page};
 use ember_host::interrupt::Interrupt;
 
 /// Default output path of the page.
@@ -147,7 +147,7 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     let prompt = prompt.ready(0, &loaded, args.special.chosen)?;
 
     let bytes_of = |id: u32| loaded.bytes_of(id);
-    let request = Request {
+    let subject = Subject {
         program: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")),
         model: &loaded.model,
         checkpoint: &loaded.folder.display().to_string(),
@@ -162,10 +162,10 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
         go_on: &|| !interrupt.requested(),
     };
     if args.tui {
-        return show(&request, interrupt);
+        return show(&subject, interrupt);
     }
     let wait = loaded.compiling();
-    let Some(explanation) = ember_explain::explain(&request)? else { return Ok(Outcome::Interrupted) };
+    let Some(explanation) = ember_explain::explain(&subject)? else { return Ok(Outcome::Interrupted) };
     drop(wait);
     for step in args.steps.iter().flatten().filter(|&&step| step >= explanation.tokens_written()) {
         let tokens = counted(explanation.tokens_written(), "token");
@@ -193,12 +193,12 @@ fn write_page(explanation: &Explanation, path: &Path, notes: &Notes) -> Result<(
 }
 
 /// Shows the explanation on the terminal.
-fn show(request: &Request, interrupt: &Interrupt) -> Result<Outcome> {
-    let recorded = ember_explain::record(request)?;
-    let beams = ember_explain::beam_steps(request)?;
+fn show(subject: &Subject, interrupt: &Interrupt) -> Result<Outcome> {
+    let recorded = ember_explain::record(subject)?;
+    let beams = ember_explain::beam_steps(subject)?;
     if !interrupt.requested() {
         end_with_terminal();
-        twin::show(request, &recorded, &beams, interrupt)?;
+        twin::show(subject, &recorded, &beams, interrupt)?;
     }
     Ok(if interrupt.requested() { Outcome::Interrupted } else { Outcome::Done })
 }

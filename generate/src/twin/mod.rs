@@ -20,7 +20,7 @@ use ember_decoding::processors::{Chain, Step};
 use ember_decoding::sampler::{draw, greedy};
 use ember_decoding::trace::{BeamStep, ChoiceTrace, Recorder};
 use ember_decoding::{config::GenerationConfig, logprobs::logprob, softmax::log_sum_exp};
-use ember_explain::{Recorded, Request, Words};
+use ember_explain::{Recorded, Subject, Words};
 use ember_host::interrupt::Interrupt;
 use knobs::Knobs;
 
@@ -63,8 +63,8 @@ struct Outcome {
 ///
 /// # Errors
 /// When the terminal cannot be taken over or read from.
-pub fn show(request: &Request, recorded: &Recorded, beam_steps: &[BeamStep], interrupt: &Interrupt) -> Result<()> {
-    let Request { words, prompt, config, .. } = *request;
+pub fn show(subject: &Subject, recorded: &Recorded, beam_steps: &[BeamStep], interrupt: &Interrupt) -> Result<()> {
+    let Subject { words, prompt, config, .. } = *subject;
     let (view, knobs) = (View::Candidates, Knobs::of(config));
     let (step, redraws, scroll, done) = (0, 0, 0, false);
     let mut twin = Twin { words, prompt, config, recorded, beam_steps, view, step, knobs, redraws, scroll, done };
