@@ -13,8 +13,8 @@
 //!
 //! Rejected tokens cost time, never quality.
 
+mod continuation;
 mod proposers;
-mod request;
 
 #[cfg(test)]
 mod tests;
@@ -27,8 +27,8 @@ use crate::sequences::{ModelSequences, Sequences, slots};
 use crate::softmax::{highest, softmax};
 use crate::watch::{Certain, Watch};
 use crate::{config::Strategy, job::Job, processors::Step};
+use continuation::{Continuation, Draw};
 use proposers::{PromptLookup, Proposal, Proposer, SmallerModel};
-use request::{Draw, Request};
 
 /// Generates the first prompt's sequences one after another.
 pub(crate) fn write(target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
@@ -40,14 +40,14 @@ pub(crate) fn write(target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch
     }
     let mut completions = Vec::with_capacity(config.num_return_sequences);
     for number in 0..config.num_return_sequences {
-        let request = Request { job, number };
+        let continuation = Continuation { job, number };
         let (completion, acceptance) = match job.plan.draft {
-            None => generate(accept_or_replace, target, &mut PromptLookup, &request, watch)?,
+            None => generate(accept_or_replace, target, &mut PromptLookup, &continuation, watch)?,
             Some(draft) => {
                 // The draft model's window slides if the text is longer than its own context.
                 let slots = slots(&[&ids], 1, config.max_new_tokens, draft.config().context_length, true);
                 let mut proposer = SmallerModel(ModelSequences::new(draft, &[&ids], slots));
-                generate(accept_or_replace, target, &mut proposer, &request, watch)?
+                generate(accept_or_replace, target, &mut proposer, &continuation, watch)?
             }
         };
         completions.push(Completion { finding: Some(Finding::Draft(acceptance)), ..completion });
@@ -57,7 +57,7 @@ pub(crate) fn write(target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch
 
 /// An acceptance rule: given the model's distribution `[vocab]` at a position, the proposal and two
 /// uniform draws, returns the proposed token or its replacement.
-type Rule = fn(&[f32], &Proposal, [f64; 2]) -> u32;
+type AcceptanceRule = fn(&[f32], &Proposal, [f64; 2]) -> u32;
 
 /// Continues the prompt, which is the one row of `target` before and after. Greedy decoding gives
 /// the same tokens as without drafts, sampling the same distribution. Each token is emitted in
@@ -69,14 +69,14 @@ type Rule = fn(&[f32], &Proposal, [f64; 2]) -> u32;
 /// If the context is full and the window may not slide, the logits are not finite, processors leave
 /// no token, or a device fails.
 pub(crate) fn generate(
-    rule: Rule,
+    rule: AcceptanceRule,
     target: &mut dyn Sequences,
     proposer: &mut dyn Proposer,
-    request: &Request,
+    continuation: &Continuation,
     watch: &mut dyn Watch,
 ) -> Result<(Completion, Acceptance)> {
-    let Job { plan, first_prompt, .. } = *request.job;
-    let (config, row) = (plan.config, request.job.row(first_prompt, request.number));
+    let Job { plan, first_prompt, .. } = *continuation.job;
+    let (config, row) = (plan.config, continuation.job.row(first_prompt, continuation.number));
     let (vocab_size, context_length) = (target.vocab_size(), target.context_length());
     let prompt_len = target.ids(0).len();
     let mut acceptance = Acceptance::default();
@@ -87,7 +87,7 @@ pub(crate) fn generate(
     let finish_reason = 'text: loop {
         let len = target.ids(0).len();
         if len > context_length {
-            if let Some(reason) = request.job.outgrown(context_length, tokens.len())? {
+            if let Some(reason) = continuation.job.outgrown(context_length, tokens.len())? {
                 break reason;
             }
             slid = true;
@@ -97,7 +97,7 @@ pub(crate) fn generate(
         let room = context_length.saturating_sub(len).min(config.max_new_tokens - tokens.len() - 1);
         let proposals = match most.min(room) {
             0 => Vec::new(),
-            most => proposer.propose(target.ids(0), prompt_len, most, request)?,
+            most => proposer.propose(target.ids(0), prompt_len, most, continuation)?,
         };
         let proposed: Vec<u32> = proposals.iter().map(|proposal| proposal.id).collect();
         target.extend(0, &proposed);
@@ -110,7 +110,7 @@ pub(crate) fn generate(
             // All earlier proposals were accepted, so this prefix of the row is the text so far.
             let (prompt, generated) = target.ids(0)[..len + position].split_at(prompt_len);
             let proposal = proposals.get(position);
-            let token = choose(rule, request, &Step { prompt, generated }, proposal, logits)?;
+            let token = choose(rule, continuation, &Step { prompt, generated }, proposal, logits)?;
             let accepted = proposal.is_some_and(|proposal| proposal.id == token.id);
             acceptance.accepted += usize::from(accepted);
             if !accepted {
@@ -122,7 +122,7 @@ pub(crate) fn generate(
             let steps = tokens.len();
             let answer = watch.certain(Certain { row, tokens: &tokens[steps - 1..], steps });
             let generated = &target.ids(0)[prompt_len..len + position + 1];
-            if let Some(reason) = plan.reason_to_end(first_prompt, generated, answer, request.job.seconds()) {
+            if let Some(reason) = plan.reason_to_end(first_prompt, generated, answer, continuation.job.seconds()) {
                 break 'text reason;
             }
             if proposal.is_some() && !accepted {
@@ -138,7 +138,7 @@ pub(crate) fn generate(
     };
 
     target.truncate(0, prompt_len);
-    let completion = Completion::new(tokens, finish_reason, request.job.seconds());
+    let completion = Completion::new(tokens, finish_reason, continuation.job.seconds());
     Ok((Completion { slid, ..completion }, acceptance))
 }
 
@@ -148,20 +148,20 @@ pub(crate) fn generate(
 /// # Errors
 /// If the logits are not finite, or processors leave no token.
 fn choose(
-    rule: Rule,
-    request: &Request,
+    rule: AcceptanceRule,
+    continuation: &Continuation,
     step: &Step,
     proposal: Option<&Proposal>,
     logits: &mut [f32],
 ) -> Result<ChosenToken> {
-    let Job { plan, chain, .. } = *request.job;
+    let Job { plan, chain, .. } = *continuation.job;
     let unmodified = logits.to_vec();
     let log_sum_exp = finite_log_sum_exp(&unmodified)?;
     chain.process(step, logits);
     if chain.checked_highest(logits)? == f32::NEG_INFINITY {
         return Err(plan.nothing_left(chain, step.generated));
     }
-    let drawn = |what| request.uniform(step.generated.len(), what);
+    let drawn = |what| continuation.uniform(step.generated.len(), what);
     let id = match (plan.config.strategy, proposal) {
         (Strategy::Sample, None) => weighted(drawn(Draw::Token), &softmax(logits)).id,
         (Strategy::Sample, Some(proposal)) => {

@@ -1,6 +1,6 @@
 //! Proposers of draft tokens: prompt lookup, or a smaller draft model.
 
-use super::request::{Draw, Request};
+use super::continuation::{Continuation, Draw};
 use crate::error::{Error, Result};
 use crate::sampler::{greedy, weighted};
 use crate::{
@@ -25,7 +25,13 @@ pub(crate) trait Proposer {
     ///
     /// # Errors
     /// If a model fails.
-    fn propose(&mut self, ids: &[u32], prompt_len: usize, most: usize, request: &Request) -> Result<Vec<Proposal>>;
+    fn propose(
+        &mut self,
+        ids: &[u32],
+        prompt_len: usize,
+        most: usize,
+        continuation: &Continuation,
+    ) -> Result<Vec<Proposal>>;
 }
 
 /// Longest suffix, in tokens, that prompt lookup searches for earlier in the text.
@@ -42,14 +48,14 @@ const LONGEST_SUFFIX: usize = 3;
 pub(crate) struct PromptLookup;
 
 impl Proposer for PromptLookup {
-    fn propose(&mut self, ids: &[u32], _: usize, most: usize, request: &Request) -> Result<Vec<Proposal>> {
+    fn propose(&mut self, ids: &[u32], _: usize, most: usize, continuation: &Continuation) -> Result<Vec<Proposal>> {
         let followed = (1..=LONGEST_SUFFIX.min(ids.len())).rev().find_map(|n| {
             // Search all but the last id: the suffix itself is no earlier occurrence.
             let start = ids[..ids.len() - 1].windows(n).position(|window| window == &ids[ids.len() - n..])?;
             Some(&ids[start + n..])
         });
         let followed = followed.unwrap_or_default();
-        let end = followed.iter().position(|id| request.job.plan.config.end_tokens.contains(id));
+        let end = followed.iter().position(|id| continuation.job.plan.config.end_tokens.contains(id));
         let end = end.map_or(followed.len(), |at| at + 1);
         let proposals = followed[..end].iter().take(most);
         Ok(proposals.map(|&id| Proposal { id, drawn_from: None }).collect())
@@ -61,8 +67,14 @@ impl Proposer for PromptLookup {
 pub(crate) struct SmallerModel<S>(pub(crate) S);
 
 impl<S: Sequences> Proposer for SmallerModel<S> {
-    fn propose(&mut self, ids: &[u32], prompt_len: usize, most: usize, request: &Request) -> Result<Vec<Proposal>> {
-        let (Self(model), job) = (self, request.job);
+    fn propose(
+        &mut self,
+        ids: &[u32],
+        prompt_len: usize,
+        most: usize,
+        continuation: &Continuation,
+    ) -> Result<Vec<Proposal>> {
+        let (Self(model), job) = (self, continuation.job);
         // Drop the rejected tokens and append the ones that replaced them.
         let known = common_prefix(model.ids(0), ids);
         model.truncate(0, known);
@@ -78,7 +90,7 @@ impl<S: Sequences> Proposer for SmallerModel<S> {
             }
             let proposal = if job.plan.config.strategy == Strategy::Sample {
                 let q = softmax(&logits);
-                let id = weighted(request.uniform(generated.len(), Draw::Proposal), &q).id;
+                let id = weighted(continuation.uniform(generated.len(), Draw::Proposal), &q).id;
                 Proposal { id, drawn_from: Some(q) }
             } else {
                 Proposal { id: greedy(&logits), drawn_from: None }

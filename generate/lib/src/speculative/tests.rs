@@ -31,8 +31,8 @@ fn written(
     chain: &Chain,
 ) -> Result<(Completion, Acceptance)> {
     let plan = Plan::new(config);
-    let request = Request { job: &job(&plan, chain), number: 0 };
-    generate(accept_or_replace, target, proposer, &request, &mut ())
+    let continuation = Continuation { job: &job(&plan, chain), number: 0 };
+    generate(accept_or_replace, target, proposer, &continuation, &mut ())
 }
 
 /// Makes what was said unlikely, twice what was generated: wrong as soon as a position is given
@@ -57,28 +57,28 @@ fn plain_greedy(
     logits_after: &dyn Fn(&[u32]) -> Vec<f32>,
     prompt: &[u32],
     context: usize,
-    request: &Request,
+    continuation: &Continuation,
     stop: u32,
 ) -> (Vec<(u32, f32)>, FinishReason, Option<usize>) {
     let (mut ids, mut tokens, mut slides) = (prompt.to_vec(), Vec::new(), None);
     loop {
         if ids.len() > context {
-            if request.job.plan.config.overflow == Overflow::Stop {
+            if continuation.job.plan.config.overflow == Overflow::Stop {
                 return (tokens, FinishReason::Length, slides);
             }
             slides = slides.or(Some(tokens.len()));
         }
         let logits = logits_after(&ids);
         let mut processed = logits.clone();
-        request.job.chain.process(&Step { prompt, generated: &ids[prompt.len()..] }, &mut processed);
+        continuation.job.chain.process(&Step { prompt, generated: &ids[prompt.len()..] }, &mut processed);
         let id = greedy(&processed);
         ids.push(id);
         tokens.push((id, (f64::from(logits[id as usize]) - finite_log_sum_exp(&logits).unwrap()) as f32));
-        if request.job.plan.config.end_tokens.contains(&id) {
+        if continuation.job.plan.config.end_tokens.contains(&id) {
             return (tokens, FinishReason::Eos, slides);
         } else if id == stop {
             return (tokens, FinishReason::Stop, slides);
-        } else if tokens.len() == request.job.plan.config.max_new_tokens {
+        } else if tokens.len() == continuation.job.plan.config.max_new_tokens {
             return (tokens, FinishReason::Length, slides);
         }
     }
@@ -102,7 +102,7 @@ proptest! {
             GenerationConfig { end_tokens, overflow, ..config(Strategy::Greedy, max_new_tokens, draft_tokens) };
         let chain = if penalised { Chain::of(vec![Arc::new(AvoidRepeats)]) } else { Chain::default() };
         let plan = Plan::new(&config);
-        let request = Request { job: &job(&plan, &chain), number: 3 };
+        let continuation = Continuation { job: &job(&plan, &chain), number: 3 };
         let whole = made_up::logits(seed, vocab_size, 3.0);
         let logits_after = |ids: &[u32]| whole(&ids[ids.len().saturating_sub(context)..]);
         // A draft that is right always, often or by chance.
@@ -115,14 +115,16 @@ proptest! {
         let proposer: &mut dyn Proposer = if look_up { &mut PromptLookup } else { &mut draft };
         let mut target = Short { context, inner: made_up::sequences(&prompt, vocab_size, logits_after) };
         let mut said = Vec::new();
-        let (completion, acceptance) = generate(accept_or_replace, &mut target, proposer, &request, &mut |Certain { row, tokens, steps }: Certain| {
-            let [token] = tokens else { panic!("one token at a time") };
-            assert_eq!((row, steps), (3, said.len() + 1));
-            said.push(token.clone());
-            if token.id == stop { ControlFlow::Break(FinishReason::Stop) } else { ControlFlow::Continue(()) }
-        }).unwrap();
+        let (completion, acceptance) = generate(
+            accept_or_replace, &mut target, proposer, &continuation, &mut |Certain { row, tokens, steps }: Certain| {
+                let [token] = tokens else { panic!("one token at a time") };
+                assert_eq!((row, steps), (3, said.len() + 1));
+                said.push(token.clone());
+                if token.id == stop { ControlFlow::Break(FinishReason::Stop) } else { ControlFlow::Continue(()) }
+            },
+        ).unwrap();
 
-        let (tokens, finish_reason, slides) = plain_greedy(&logits_after, &prompt, context, &request, stop);
+        let (tokens, finish_reason, slides) = plain_greedy(&logits_after, &prompt, context, &continuation, stop);
         let ids: Vec<u32> = tokens.iter().map(|(id, _)| *id).collect();
         prop_assert_eq!(&completion.ids, &ids);
         prop_assert_eq!(completion.finish_reason, finish_reason);
@@ -185,8 +187,8 @@ fn after_a_wrong_guess_the_draft_follows_the_text() {
 fn looked_up(ids: &[u32], most: usize, end_tokens: Vec<u32>) -> Vec<u32> {
     let config = GenerationConfig { end_tokens, ..config(Strategy::Greedy, 9, most) };
     let (plan, chain) = (Plan::new(&config), Chain::default());
-    let request = Request { job: &job(&plan, &chain), number: 0 };
-    let proposals = PromptLookup.propose(ids, 1, most, &request).unwrap();
+    let continuation = Continuation { job: &job(&plan, &chain), number: 0 };
+    let proposals = PromptLookup.propose(ids, 1, most, &continuation).unwrap();
     assert!(proposals.iter().all(|proposal| proposal.drawn_from.is_none()));
     proposals.iter().map(|proposal| proposal.id).collect()
 }
@@ -250,7 +252,7 @@ fn processed(probabilities: [f64; 4]) -> [f64; 4] {
 /// Pearson's statistic of the first two tokens of 100,000 sequences against the exact distribution,
 /// whether it is one that a right sampler exceeds but once in a hundred thousand seeds (4.3
 /// standard deviations, by the Wilson-Hilferty approximation), and how the guesses fared.
-fn two_tokens(rule: Rule, look_up: bool) -> (f64, bool, Acceptance) {
+fn two_tokens(rule: AcceptanceRule, look_up: bool) -> (f64, bool, Acceptance) {
     // The third token is there so that the second one is guessed at together with the first.
     let config = GenerationConfig { seed: 11, ..config(Strategy::Sample, 3, 2) };
     let chain = Chain::of(vec![Arc::new(temperature(TEMPERATURE)), Arc::new(top_k(TOP_K))]);
@@ -261,8 +263,8 @@ fn two_tokens(rule: Rule, look_up: bool) -> (f64, bool, Acceptance) {
     let mut fared = Acceptance::default();
     let plan = Plan::new(&config);
     for number in 0..DRAWS {
-        let request = Request { job: &job(&plan, &chain), number };
-        let (completion, acceptance) = generate(rule, &mut target, proposer, &request, &mut ()).unwrap();
+        let continuation = Continuation { job: &job(&plan, &chain), number };
+        let (completion, acceptance) = generate(rule, &mut target, proposer, &continuation, &mut ()).unwrap();
         counts[completion.ids[0] as usize][completion.ids[1] as usize] += 1.0;
         fared += acceptance;
     }
@@ -310,7 +312,7 @@ fn the_test_of_the_distribution_fails_for_broken_rules() {
         accept_or_replace(p, proposal, [if rejected { 1.0 } else { 0.0 }, token])
     }
     for (rule, look_up) in [
-        (credulous as Rule, false),
+        (credulous as AcceptanceRule, false),
         (credulous, true),
         (forgets_the_residual, false),
         (forgets_the_residual, true),
@@ -343,9 +345,9 @@ fn a_seed_repeats_and_another_differs() {
     let ids = |seed, number| {
         let config = GenerationConfig { seed, ..config(Strategy::Sample, 24, 3) };
         let (plan, chain) = (Plan::new(&config), Chain::default());
-        let request = Request { job: &job(&plan, &chain), number };
+        let continuation = Continuation { job: &job(&plan, &chain), number };
         let mut target = made_up::sequences(&[1], 5, made_up::logits(4, 5, 1.0));
-        generate(accept_or_replace, &mut target, &mut PromptLookup, &request, &mut ()).unwrap().0.ids
+        generate(accept_or_replace, &mut target, &mut PromptLookup, &continuation, &mut ()).unwrap().0.ids
     };
     assert_eq!(ids(1, 0), ids(1, 0));
     assert_ne!(ids(1, 0), ids(2, 0));

@@ -1,9 +1,9 @@
-//! A request to speculative decoding, and its random numbers.
+//! One sequence that speculative decoding generates, and its random numbers.
 
 use crate::{job::Job, sampler::uniform};
 
-/// One sequence of the job's first prompt to generate, greedy or sampled.
-pub(crate) struct Request<'a> {
+/// One sequence that continues the job's first prompt, greedy or sampled.
+pub(crate) struct Continuation<'a> {
     pub(crate) job: &'a Job<'a>,
     /// Index among the prompt's sequences.
     pub(crate) number: usize,
@@ -17,7 +17,7 @@ pub(super) enum Draw {
     Token,
 }
 
-impl Request<'_> {
+impl Continuation<'_> {
     /// A uniform number in [0, 1), fixed by the seed, the sequence, the step and the kind of draw.
     ///
     /// A position is drafted again only if an earlier proposal was rejected. The rejection depended
