@@ -1,7 +1,7 @@
 //! One group of beams, and how it selects among a step's candidates. A plain search has one group,
 //! a diverse search several.
 //!
-//! The selection follows transformers, whose versions 4 and 5 differ: see [`Rules`].
+//! The selection follows transformers; see [`TransformersVersion`] for how 4 and 5 differ.
 
 use super::candidates::NextTokens;
 use super::tree::{NodeId, ROOT, Tree};
@@ -9,16 +9,16 @@ use crate::completion::{ChosenToken, FinishReason};
 use crate::config::{EarlyStopping, GenerationConfig};
 use crate::trace::{BeamCandidate, Fate, PoolEntry, Stopped};
 
-/// Which version's rules apply at the length limit and when to stop early.
+/// The version whose rules apply at the length limit and to early stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rules {
-    /// Version 5, `_beam_search`. At the last token every candidate ends, and the first `size` of
-    /// them count. Early stopping compares the pool with what the best running beam can attain.
-    Transformers5,
-    /// Version 4, `BeamSearchScorer`. At the last token the running beams are cut off and count,
-    /// unless the group is done. Early stopping compares the pool with what the best candidate can
-    /// attain, even if that candidate has just ended.
-    Transformers4,
+pub(super) enum TransformersVersion {
+    /// `_beam_search`. At the last token every candidate ends, and the first `size` of them count.
+    /// Early stopping compares the pool with what the best running beam can attain.
+    V5,
+    /// `BeamSearchScorer`. At the last token the running beams are cut off and count, unless the
+    /// group is done. Early stopping compares the pool with what the best candidate can attain, even
+    /// if that candidate has just ended.
+    V4,
 }
 
 /// A running hypothesis.
@@ -34,7 +34,7 @@ pub(super) struct Beam {
 /// What is the same for all candidates of a step.
 pub(super) struct StepInfo<'a> {
     pub(super) config: &'a GenerationConfig,
-    pub(super) rules: Rules,
+    pub(super) version: TransformersVersion,
     /// Length of a text after this step, in tokens.
     pub(super) len: usize,
     /// Most tokens of a text.
@@ -79,9 +79,9 @@ impl Group {
         let others = self.finish_ended(&mut ranked, next_tokens, tree, info);
         self.select_beams(others, &mut ranked, next_tokens, tree);
 
-        let best = match info.rules {
-            Rules::Transformers5 => self.beams.first().map_or(f64::NEG_INFINITY, |beam| beam.score),
-            Rules::Transformers4 => best_candidate,
+        let best = match info.version {
+            TransformersVersion::V5 => self.beams.first().map_or(f64::NEG_INFINITY, |beam| beam.score),
+            TransformersVersion::V4 => best_candidate,
         };
         self.stopped = self.reason_to_stop(best, info);
         if let (None, Some(reason)) = (self.stopped, info.cut) {
@@ -162,7 +162,7 @@ impl Group {
         } else if (info.stops)(self.beams[candidate.parent].row, candidate.token) {
             Some(FinishReason::Stop)
         } else {
-            info.cut.filter(|_| info.rules == Rules::Transformers5)
+            info.cut.filter(|_| info.version == TransformersVersion::V5)
         }
     }
 

@@ -28,7 +28,7 @@ mod tree;
 use std::ops::ControlFlow;
 
 use self::candidates::{Row, Scorer};
-use self::group::{Finished, Group, Rules, StepInfo, candidate_count};
+use self::group::{Finished, Group, StepInfo, TransformersVersion, candidate_count};
 use self::tree::{NodeId, ROOT, Tree};
 use crate::completion::{Completion, FinishReason};
 use crate::config::{GenerationConfig, Overflow, Strategy};
@@ -225,8 +225,11 @@ impl Prompt {
         let out_of_time = job.plan.is_out_of_time(self.number, now.seconds, len);
         let cut =
             if len >= self.limit { Some(FinishReason::Length) } else { out_of_time.then_some(FinishReason::Time) };
-        let rules = if config.strategy == Strategy::DiverseBeam { Rules::Transformers4 } else { Rules::Transformers5 };
-        StepInfo { config, rules, len, limit: self.limit, cut, stops, seconds: now.seconds }
+        let version = match config.strategy {
+            Strategy::DiverseBeam => TransformersVersion::V4, // the last version with them
+            _ => TransformersVersion::V5,
+        };
+        StepInfo { config, version, len, limit: self.limit, cut, stops, seconds: now.seconds }
     }
 
     /// The tokens that earlier groups chose at this step. A group that is already done repeats the
