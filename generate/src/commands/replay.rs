@@ -9,7 +9,7 @@ use ember_model::{WeightType, folder};
 use serde_json::{Map, Value, json};
 
 use super::session::{Batch, Cutoffs, Session};
-use super::trace_file::{BatchNumbers, Header, HeaderPrompt, LineHead, Machine, Trace, TraceSink};
+use super::trace_file::{Header, HeaderPrompt, LineHead, Machine, PlannedBatch, Trace, TraceSink};
 use super::{loaded::Loaded, model_args::weight_type, prompts::Prompt};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
@@ -77,10 +77,10 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
 
     let mut comparison = Comparison { expected: Box::new(trace.lines()), line: 1, steps: 0, max_diff: 0.0 };
     let mut sequences = 0;
-    for (&(ref numbers, first, count), cutoffs) in header.batches.iter().zip(cutoffs) {
+    for (planned, cutoffs) in header.batches.iter().zip(cutoffs) {
         let Some(cutoffs) = cutoffs else { break }; // the recorded run was interrupted before this batch
-        let prompts = numbers.iter().map(|&number| &prompts[number]).collect();
-        let batch = Batch { prompts, first, count, cutoffs };
+        let prompts = planned.prompts.iter().map(|&number| &prompts[number]).collect();
+        let batch = Batch { prompts, first: planned.first, count: planned.count, cutoffs };
         sequences += session.write(&batch, None, Some(&mut comparison))?.len();
         if interrupt.requested() {
             return Ok(Outcome::Interrupted);
@@ -144,11 +144,13 @@ fn recorded_cutoffs(lines: impl Iterator<Item = Result<LineHead>>, header: &Head
     for line in lines {
         let line = line?;
         let (prompt, sequence) = (line.prompt_index, line.sequence_index);
-        let contains_line = |(prompts, first, count): &BatchNumbers| {
-            prompts.contains(&prompt) && (has_beams || (*first..first + count).contains(&sequence))
+        // The line of a beam step names no sequence; all beams of a prompt are in one batch.
+        let contains_line = |batch: &PlannedBatch| match has_beams {
+            true => batch.prompts.contains(&prompt),
+            false => batch.contains(prompt, sequence),
         };
         let Some(number) = header.batches.iter().position(contains_line) else { continue };
-        let prompts = &header.batches[number].0;
+        let prompts = &header.batches[number].prompts;
         let uncut = || Cutoffs { clocks: vec![Clock::Steps(usize::MAX); prompts.len()], interrupted: HashMap::new() };
         let cutoffs = batches[number].get_or_insert_with(uncut);
         if line.event == "beams" {

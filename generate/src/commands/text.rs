@@ -11,7 +11,7 @@ use super::draft;
 use super::loaded::{Loaded, folder_settings};
 use super::prompts::{self, FilePrompt, Given, Prompt};
 use super::session::{Batch, Cutoffs, Session};
-use super::trace_file::{BatchNumbers, Header, HeaderPrompt, Machine, TraceSink, TraceWriter};
+use super::trace_file::{Header, HeaderPrompt, Machine, PlannedBatch, TraceSink, TraceWriter};
 use super::{lines::without_line_end, progress::Progress, text_args::TextArgs, text_output, totals::Totals};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, exit_code, say_error};
 use ember_cli::terminal;
@@ -170,7 +170,7 @@ impl Writer<'_> {
         let mut outcome = Outcome::Done;
         if let ([prompt], false) = (prompts, self.continue_on_error) {
             // One prompt: its sequences are shown batch by batch, a single one is streamed.
-            for (_, first, count) in batches {
+            for PlannedBatch { first, count, .. } in batches {
                 let batch = Batch { prompts: vec![prompt], first, count, cutoffs: Cutoffs::default() };
                 outcome = self.write_and_show(&batch, trace.as_mut()).map_err(|error| prompt.blame(error))?;
                 if outcome == Outcome::Interrupted {
@@ -190,12 +190,15 @@ impl Writer<'_> {
 
     /// Plans the batches, longest prompts first. If a prompt has more sequences than fit in a
     /// batch, each prompt gets several batches of its own.
-    fn batches(&self, prompts: &[Prompt]) -> Vec<BatchNumbers> {
+    fn batches(&self, prompts: &[Prompt]) -> Vec<PlannedBatch> {
         let each = self.num_sequences();
         let config = self.session.generator.config();
         if (prompts.len() == 1 || each > MAX_ROWS) && !config.strategy.ranks_texts() {
             let parts = |prompt| {
-                (0..each).step_by(MAX_ROWS).map(move |first| (vec![prompt], first, MAX_ROWS.min(each - first)))
+                (0..each).step_by(MAX_ROWS).map(move |first| {
+                    let count = MAX_ROWS.min(each - first);
+                    PlannedBatch { prompts: vec![prompt], first, count }
+                })
             };
             return (0..prompts.len()).flat_map(parts).collect();
         }
@@ -205,10 +208,10 @@ impl Writer<'_> {
             let rows = each.max(config.num_beams);
             batch_size(memory, self.session.loaded.model.config(), longest, rows, config.max_new_tokens)
         };
-        plan(&lengths, fits).into_iter().map(|numbers| (numbers, 0, each)).collect()
+        plan(&lengths, fits).into_iter().map(|prompts| PlannedBatch { prompts, first: 0, count: each }).collect()
     }
 
-    fn header(&self, prompts: &[Prompt], batches: &[BatchNumbers]) -> Result<Header> {
+    fn header(&self, prompts: &[Prompt], batches: &[PlannedBatch]) -> Result<Header> {
         let loaded = self.session.loaded;
         let stated = |prompt: &Prompt| HeaderPrompt { prompt: prompt.text.clone(), prompt_ids: prompt.ids.clone() };
         Ok(Header {
@@ -232,16 +235,16 @@ impl Writer<'_> {
     fn write_in_order(
         &mut self,
         prompts: &[Prompt],
-        batches: &[BatchNumbers],
+        batches: &[PlannedBatch],
         mut trace: Option<&mut TraceWriter>,
     ) -> Result<Outcome> {
         let each = self.num_sequences();
         let progress = Progress::new("prompts", prompts.len(), &self.notes);
         // A prompt's sequences may be split into several batches (parts) of `MAX_ROWS` each.
         // Answers are shown by prompt, then by part.
-        let parts = 1 + batches.iter().map(|(_, first, _)| first / MAX_ROWS).max().unwrap_or(0);
+        let parts = 1 + batches.iter().map(|batch| batch.first / MAX_ROWS).max().unwrap_or(0);
         let mut in_order = InOrder::default();
-        for (numbers, first, count) in batches {
+        for PlannedBatch { prompts: numbers, first, count } in batches {
             let batched = numbers.iter().map(|&number| &prompts[number]);
             let batched: Vec<&Prompt> = batched.filter(|prompt| !self.refused.contains(&prompt.index)).collect();
             let batch = Batch { prompts: batched, first: *first, count: *count, cutoffs: Cutoffs::default() };

@@ -51,12 +51,51 @@ pub(super) struct Header {
     /// The prompts, in order.
     pub(super) prompts: Vec<HeaderPrompt>,
     /// The batches that were continued together.
-    pub(super) batches: Vec<BatchNumbers>,
+    pub(super) batches: Vec<PlannedBatch>,
 }
 
-/// A batch: the prompts' numbers, the number of the first sequence of each, and the number of
-/// sequences.
-pub(super) type BatchNumbers = (Vec<usize>, usize, usize);
+/// A batch by numbers: the same sequences of several prompts. The file has it as a list: `[[0, 3],
+/// 64, 6]` is the sequences 64 to 69 of the prompts 0 and 3.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "BatchList", into = "BatchList")]
+pub(super) struct PlannedBatch {
+    /// The prompts' numbers.
+    pub(super) prompts: Vec<usize>,
+    /// The number of the first sequence of each prompt.
+    pub(super) first: usize,
+    /// How many sequences of each prompt.
+    pub(super) count: usize,
+}
+
+/// The form of a [`PlannedBatch`] in the file.
+type BatchList = (Vec<usize>, usize, usize);
+
+impl From<BatchList> for PlannedBatch {
+    fn from((prompts, first, count): BatchList) -> Self {
+        Self { prompts, first, count }
+    }
+}
+
+impl From<PlannedBatch> for BatchList {
+    fn from(PlannedBatch { prompts, first, count }: PlannedBatch) -> Self {
+        (prompts, first, count)
+    }
+}
+
+impl PlannedBatch {
+    /// Whether a sequence of a prompt is in this batch.
+    pub(super) fn contains(&self, prompt: usize, sequence: usize) -> bool {
+        self.prompts.contains(&prompt) && (self.first..self.first + self.count).contains(&sequence)
+    }
+
+    /// Whether it is not empty and holds only prompts and sequences of a run with so many.
+    fn is_within(&self, prompts: usize, sequences: usize) -> bool {
+        !self.prompts.is_empty()
+            && self.prompts.iter().all(|&prompt| prompt < prompts)
+            && self.count > 0
+            && self.first.checked_add(self.count).is_some_and(|end| end <= sequences)
+    }
+}
 
 impl Header {
     /// The header as a JSON value.
@@ -244,15 +283,9 @@ impl Trace {
         let header: Header = serde_json::from_str(first).with_context(|| {
             format!("{name}: line 1 is not the header of a trace; give a file that --trace has written")
         })?;
-        let each = header.config.num_return_sequences;
-        let is_valid = |(prompts, first, count): &BatchNumbers| {
-            !prompts.is_empty()
-                && prompts.iter().all(|&prompt| prompt < header.prompts.len())
-                && *count > 0
-                && first.checked_add(*count).is_some_and(|end| end <= each)
-        };
+        let (prompts, sequences) = (header.prompts.len(), header.config.num_return_sequences);
         ensure!(
-            header.batches.iter().all(is_valid),
+            header.batches.iter().all(|batch| batch.is_within(prompts, sequences)),
             "{name}: line 1 names prompts or sequences that it does not hold; the file was changed"
         );
         Ok(Self { header, text, path: path.to_owned() })
@@ -284,5 +317,20 @@ impl Trace {
             serde_json::from_str(line).with_context(|| format!("{}: line {number} {broken}", self.path.display()))
         };
         (1..).zip(self.text.lines()).skip(1).map(parse)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_batch_is_a_list_in_the_file() {
+        let (batch, list) = (PlannedBatch { prompts: vec![0, 3], first: 64, count: 6 }, json!([[0, 3], 64, 6]));
+        assert_eq!(serde_json::to_value(&batch).unwrap(), list);
+        assert_eq!(serde_json::from_value::<PlannedBatch>(list).unwrap(), batch);
+        assert!(batch.contains(3, 69) && !batch.contains(3, 70) && !batch.contains(1, 64));
+        assert!(batch.is_within(4, 70) && !batch.is_within(4, 69) && !batch.is_within(3, 70));
     }
 }
