@@ -88,7 +88,10 @@ const MIN_SIMILARITY: f64 = 0.6;
 /// Most texts of a request: prompts times `n`.
 const MAX_TEXTS: usize = 128;
 
-/// Description of the values of a length limit.
+/// The knob that limits the length: the most new tokens.
+const LIMIT: &str = "max_new_tokens";
+
+/// Description of its values.
 const LIMIT_KIND: &str = "a whole number; below 0 means as many as the context allows";
 
 /// Most stop strings: each is searched for after every token.
@@ -168,44 +171,17 @@ impl<'a> Parameters<'a> {
 
     /// The knobs that the request sets.
     pub(super) fn knobs(&self) -> Result<Knobs, ApiError> {
-        let (mut knobs, dialect, mut banned) = (Knobs::default(), self.dialect, Vec::new());
+        let (mut knobs, mut banned) = (Knobs::default(), Vec::new());
         for (name, value) in self.body {
             match name.as_str() {
-                "stop" => {
-                    let one = value.as_str().map(|stop| vec![stop.to_owned()]);
-                    let stop = one.or_else(|| list(value, |stop| Some(stop.as_str()?.to_owned())));
-                    let stop = stop.ok_or_else(|| ApiError::wrong_type("stop", "a string or a list of strings"))?;
-                    knobs.stop_strings = Some(stop);
-                }
+                "stop" => knobs.stop_strings = Some(stop_strings(value)?),
+                "strategy" => knobs.strategy = Some(strategy(value)?),
                 "logit_bias" => banned = self.logit_bias(value, &mut knobs)?,
-                // In vLLM and llama.cpp a negative value means off.
-                "top_k" if value.as_i64().is_some_and(|k| k < 0) => knobs.top_k = Some(0),
-                // As long as the context allows.
-                name if is_limit(dialect, name) && value.as_i64().is_some_and(|most| most < 0) => {
-                    knobs.max_new_tokens = Some(self.model.engine.config().context_length);
-                }
-                name if is_limit(dialect, name) && value == 0 => knobs.max_new_tokens = Some(0),
-                "strategy" => {
-                    let strategy = value.as_str().and_then(Strategy::from_name);
-                    let kinds = "greedy, sample, beam, beam-sample, diverse-beam or exact";
-                    knobs.strategy = Some(strategy.ok_or_else(|| ApiError::wrong_type("strategy", kinds))?);
-                }
                 "bad_words" if value.as_array().is_some_and(|words| words.iter().all(Value::is_string)) => {
                     knobs.bad_words.get_or_insert_default().extend(self.bad_words(value)?);
                 }
-                _ if has(dialect.own, name) || dialect.without_effect.contains(&&**name) => {}
-                _ => {
-                    if let Some(knob) = find(dialect, name) {
-                        let limit = is_limit(dialect, name).then_some(LIMIT_KIND);
-                        let read = knob.read(&mut knobs, value);
-                        read.map_err(|kind| ApiError::wrong_type(name, limit.unwrap_or(&kind)))?;
-                    }
-                }
+                name => self.read_knob(name, value, &mut knobs)?,
             }
-        }
-        // Clients send an empty string when they mean none, under either name.
-        if let Some(stops) = &mut knobs.stop_strings {
-            stops.retain(|stop| !stop.is_empty());
         }
         // Last, since these are added to the request's suppressed tokens, else to the folder's.
         if !banned.is_empty() {
@@ -213,6 +189,22 @@ impl<'a> Parameters<'a> {
             knobs.suppress_tokens.get_or_insert_with(|| folder.clone().unwrap_or_default()).extend(banned);
         }
         Ok(knobs)
+    }
+
+    /// Reads a parameter that is a knob: it takes the same values as in a file, and two knobs also
+    /// negative ones. Other parameters are read elsewhere.
+    fn read_knob(&self, name: &str, value: &Value, knobs: &mut Knobs) -> Result<(), ApiError> {
+        let Some(knob) = find(self.dialect, name) else { return Ok(()) };
+        let is_negative = value.as_i64().is_some_and(|number| number < 0);
+        match knob.name {
+            // In vLLM and llama.cpp a negative value means off.
+            "top_k" if is_negative => knobs.top_k = Some(0),
+            // As long as the context allows.
+            LIMIT if is_negative => knobs.max_new_tokens = Some(self.model.engine.config().context_length),
+            LIMIT => knob.read(knobs, value).map_err(|_| ApiError::wrong_type(name, LIMIT_KIND))?,
+            _ => knob.read(knobs, value).map_err(|kind| ApiError::wrong_type(name, &kind))?,
+        }
+        Ok(())
     }
 
     /// The configuration: `knobs`, the folder's settings, the seed and the end tokens.
@@ -397,9 +389,19 @@ pub(super) fn find(dialect: &Dialect, name: &str) -> Option<&'static Knob> {
     KNOBS.iter().find(|knob| knob.name == own || knob.label.replace('-', "_") == own)
 }
 
-/// Whether this names the limit of new tokens.
-fn is_limit(dialect: &Dialect, name: &str) -> bool {
-    find(dialect, name).is_some_and(|knob| knob.name == "max_new_tokens")
+/// Parses `stop`: a string or a list of them. Clients send an empty string when they mean none.
+fn stop_strings(value: &Value) -> Result<Vec<String>, ApiError> {
+    let string = |value: &Value| value.as_str().map(str::to_owned);
+    let stops = string(value).map(|stop| vec![stop]).or_else(|| list(value, string));
+    let mut stops = stops.ok_or_else(|| ApiError::wrong_type("stop", "a string or a list of strings"))?;
+    stops.retain(|stop| !stop.is_empty());
+    Ok(stops)
+}
+
+/// Parses `strategy`.
+fn strategy(value: &Value) -> Result<Strategy, ApiError> {
+    let kinds = "greedy, sample, beam, beam-sample, diverse-beam or exact";
+    value.as_str().and_then(Strategy::from_name).ok_or_else(|| ApiError::wrong_type("strategy", kinds))
 }
 
 fn unknown(dialect: &Dialect, name: &str) -> ApiError {
