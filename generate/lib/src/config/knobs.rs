@@ -104,27 +104,28 @@ impl Knob {
 
 /// Declares every knob once. The doc comment is its meaning, for the field and the help text; text
 /// after it appears only in the help text (`help`) or only at the field (`field`). Then follow the
-/// field, its type and its value when off; its key in a file and its label; the strategies that use
-/// it; its range; and the placeholder for its value, if its command-line form is a common one.
+/// field, its type and its value when off, and what [`Knob`] says about it, where the key is the
+/// name. A placeholder is given if its command-line form is a common one.
 ///
-/// For example the line `top_k: usize = 0, "top_k", "top-k", Sampling, Range::Any, "K";` declares
-/// three things: a field `top_k: usize` of [`GenerationConfig`], 0 by default; a field `top_k:
-/// Option<usize>` of [`Knobs`]; and a row of [`KNOBS`], which is used to read and check a file's
-/// key `top_k` and a program's flag `top-k`.
+/// For example `top_k: usize = 0, key "top_k", label "top-k", used by Sampling, range Range::Any,
+/// placeholder "K";` declares three things: a field `top_k: usize` of [`GenerationConfig`], 0 by
+/// default; a field `top_k: Option<usize>` of [`Knobs`]; and a row of [`KNOBS`], which is used to
+/// read and check a file's key `top_k` and a program's flag `top-k`.
 ///
 /// The fields of [`GenerationConfig`] and [`Knobs`] and the lines of the help text are in the order of
-/// declaration; [`KNOBS`] is in the order of `listed`. Square brackets hold configuration fields
-/// that are not set as knobs in a file.
+/// declaration; [`KNOBS`] is in the order of `order_in_reports`. `not_in_a_file` are fields of the
+/// configuration that a file does not set.
 macro_rules! knobs {
     (
-        listed: [$($listed:ident)+]
+        order_in_reports: [$($listed:ident)+]
         $($heading:literal {$(
             $(#[doc = $meaning:literal])+
             $(#[help = $in_help:literal])?
             $(#[field = $at_field:literal])?
             $field:ident: $type:ty $(as $kept:ty)? = $off:expr,
-            $name:literal, $label:literal, $used_by:ident, $range:expr $(, $placeholder:literal)?;
-        )+} [$($(#[$about:meta])+ $other:ident: $other_type:ty = $other_off:expr;)*])+
+                key $name:literal, label $label:literal, used by $used_by:ident, range $range:expr
+                $(, placeholder $placeholder:literal)?;
+        )+} $(not_in_a_file [$($(#[$about:meta])+ $other:ident: $other_type:ty = $other_off:expr;)+])?)+
     ) => {
         /// Everything that decides which tokens follow a prompt: a complete configuration, checked
         /// at the start of every generation.
@@ -140,14 +141,14 @@ macro_rules! knobs {
                     #[doc = concat!("\n`", $name, "` in a file; its values are those of `", stringify!($range), "`.")]
                     pub $field: knobs!(@kept $type $(as $kept)?),
                 )+
-                $($(#[$about])+ pub $other: $other_type,)*
+                $($($(#[$about])+ pub $other: $other_type,)+)?
             )+
         }
 
         impl Default for GenerationConfig {
             /// Greedy, everything off.
             fn default() -> Self {
-                Self { strategy: Strategy::Greedy, $($($field: $off,)+ $($other: $other_off,)*)+ }
+                Self { strategy: Strategy::Greedy, $($($field: $off,)+ $($($other: $other_off,)+)?)+ }
             }
         }
 
@@ -216,11 +217,11 @@ macro_rules! knobs {
 // The ranges are transformers' or narrower: values that it would silently ignore, such as a
 // typical_p of 2, are errors here. A temperature of 0 set by a caller means greedy.
 //
-// Headings repeat, and most brackets are empty, because the order is that in which the
-// configuration's fields are written into the first line of a trace.
+// Headings repeat because the order is that in which the configuration's fields are written into
+// the first line of a trace.
 #[rustfmt::skip]
 knobs! {
-    listed: [
+    order_in_reports: [
         semantics num_beams num_beam_groups diversity_penalty length_penalty early_stopping max_nodes
         temperature top_k top_p min_p typical_p epsilon_cutoff eta_cutoff
         logit_bias repetition_penalty presence_penalty frequency_penalty no_repeat_ngram_size bad_words suppress_tokens
@@ -230,75 +231,99 @@ knobs! {
         /// Apply the knobs in the order and by the rules and defaults of transformers, llama.cpp or
         /// MLX [default: hf]
         #[field = "(the defaults are put in by [`GenerationConfig::resolve`])"]
-        semantics: Semantics = Semantics::Hf, "semantics", "semantics", OneByOne, Range::Any, "STACK";
-    } []
+        semantics: Semantics = Semantics::Hf,
+            key "semantics", label "semantics", used by OneByOne, range Range::Any, placeholder "STACK";
+    }
     "Stopping" {
         /// Most tokens to write [default: 256]
-        max_new_tokens: usize = 256, "max_new_tokens", "max-new-tokens", All, Range::OneUp, "N";
+        max_new_tokens: usize = 256,
+            key "max_new_tokens", label "max-new-tokens", used by All, range Range::OneUp, placeholder "N";
         /// No end token before N new tokens; 0 is off
-        min_new_tokens: usize = 0, "min_new_tokens", "min-new-tokens", All, Range::Any, "N";
-    } []
+        min_new_tokens: usize = 0,
+            key "min_new_tokens", label "min-new-tokens", used by All, range Range::Any, placeholder "N";
+    }
     "Sampling" {
         /// Sharpens (below 1) or flattens (above 1) the distribution
         #[help = "; 0 means greedy (Hugging Face refuses it)"]
         #[field = "(never 0 here: greedy is a [`Strategy`] of its own)"]
-        temperature: f32 = 1.0, "temperature", "temperature", Sampling, Range::Temperature, "T";
+        temperature: f32 = 1.0,
+            key "temperature", label "temperature", used by Sampling, range Range::Temperature, placeholder "T";
         /// Sample from the K best tokens and those that tie with the last of them; 0 is off
-        top_k: usize = 0, "top_k", "top-k", Sampling, Range::Any, "K";
+        top_k: usize = 0,
+            key "top_k", label "top-k", used by Sampling, range Range::Any, placeholder "K";
         /// Sample from the fewest best tokens whose probabilities reach P; 1 is off
-        top_p: f64 = 1.0, "top_p", "top-p", Sampling, Range::Mass, "P";
+        top_p: f64 = 1.0,
+            key "top_p", label "top-p", used by Sampling, range Range::Mass, placeholder "P";
         /// Sample from the tokens at least P times as probable as the best; 0 is off
-        min_p: f64 = 0.0, "min_p", "min-p", Sampling, Range::Share, "P";
+        min_p: f64 = 0.0,
+            key "min_p", label "min-p", used by Sampling, range Range::Share, placeholder "P";
         /// Sample from the tokens whose surprise is nearest to the expected one, until their
         /// probabilities reach P; 1 is off
-        typical_p: f64 = 1.0, "typical_p", "typical-p", Sampling, Range::Mass, "P";
+        typical_p: f64 = 1.0,
+            key "typical_p", label "typical-p", used by Sampling, range Range::Mass, placeholder "P";
         /// Sample from the tokens with a probability of at least P; 0 is off
-        epsilon_cutoff: f64 = 0.0, "epsilon_cutoff", "epsilon-cutoff", Sampling, Range::Cutoff, "P";
+        epsilon_cutoff: f64 = 0.0,
+            key "epsilon_cutoff", label "epsilon-cutoff", used by Sampling, range Range::Cutoff, placeholder "P";
         /// Like epsilon-cutoff, with a lower limit where the distribution is flat; 0 is off
-        eta_cutoff: f64 = 0.0, "eta_cutoff", "eta-cutoff", Sampling, Range::Cutoff, "P";
-    } []
+        eta_cutoff: f64 = 0.0,
+            key "eta_cutoff", label "eta-cutoff", used by Sampling, range Range::Cutoff, placeholder "P";
+    }
     "Penalties and bans" {
         /// Makes each token of the prompt and the text less probable (above 1) or more (below 1);
         /// 1 is off
-        repetition_penalty: f32 = 1.0, "repetition_penalty", "repetition-penalty", All, Range::Factor, "X";
+        repetition_penalty: f32 = 1.0,
+            key "repetition_penalty", label "repetition-penalty", used by All, range Range::Factor, placeholder "X";
         /// Subtracted from the logit of each token written so far; 0 is off
-        presence_penalty: f32 = 0.0, "presence_penalty", "presence-penalty", All, Range::Within(1_000_000), "X";
+        presence_penalty: f32 = 0.0,
+            key "presence_penalty", label "presence-penalty", used by All, range Range::Within(1_000_000), placeholder "X";
         /// Subtracted from a token's logit for each time that it was written; 0 is off
-        frequency_penalty: f32 = 0.0, "frequency_penalty", "frequency-penalty", All, Range::Within(1_000_000), "X";
+        frequency_penalty: f32 = 0.0,
+            key "frequency_penalty", label "frequency-penalty", used by All, range Range::Within(1_000_000), placeholder "X";
         /// No N tokens in a row occur twice, prompt included; 0 is off
-        no_repeat_ngram_size: usize = 0, "no_repeat_ngram_size", "no-repeat-ngram-size", All, Range::Any, "N";
+        no_repeat_ngram_size: usize = 0,
+            key "no_repeat_ngram_size", label "no-repeat-ngram-size", used by All, range Range::Any, placeholder "N";
         /// Sequences of token ids that are never completed
-        bad_words: Vec<Vec<u32>> = Vec::new(), "bad_words_ids", "bad-words", All, Range::Any;
+        bad_words: Vec<Vec<u32>> = Vec::new(),
+            key "bad_words_ids", label "bad-words", used by All, range Range::Any;
         /// Token ids that are never chosen
-        suppress_tokens: Vec<u32> = Vec::new(), "suppress_tokens", "suppress", All, Range::Any;
+        suppress_tokens: Vec<u32> = Vec::new(),
+            key "suppress_tokens", label "suppress", used by All, range Range::Any;
         /// Added to the logit of the last token of a sequence when the others have just been
         /// produced
-        logit_bias: Vec<(Vec<u32>, f32)> = Vec::new(), "sequence_bias", "logit-bias", All, Range::Within(1_000_000_000);
-    } []
+        logit_bias: Vec<(Vec<u32>, f32)> = Vec::new(),
+            key "sequence_bias", label "logit-bias", used by All, range Range::Within(1_000_000_000);
+    }
     "Beams" {
         /// Keep the N most probable texts side by side
-        num_beams: usize = 1, "num_beams", "num-beams", Beams, Range::OneTo(10_000), "N";
+        num_beams: usize = 1,
+            key "num_beams", label "num-beams", used by Beams, range Range::OneTo(10_000), placeholder "N";
         /// A finished beam's score is divided by its length to this power: above 0 favours long
         /// texts, below short ones [default: 1]
-        length_penalty: f32 = 1.0, "length_penalty", "length-penalty", Beams, Range::Within(10), "X";
+        length_penalty: f32 = 1.0,
+            key "length_penalty", label "length-penalty", used by Beams, range Range::Within(10), placeholder "X";
         /// When the search may end: once N texts are finished, when a better one is unlikely, or
         /// when none can come [default: false]
-        early_stopping: EarlyStopping = EarlyStopping::False, "early_stopping", "early-stopping", Beams, Range::Any, "WHEN";
+        early_stopping: EarlyStopping = EarlyStopping::False,
+            key "early_stopping", label "early-stopping", used by Beams, range Range::Any, placeholder "WHEN";
         /// Diverse beams: number of groups of equal size, each avoiding the tokens of earlier ones
-        num_beam_groups: usize = 1, "num_beam_groups", "num-beam-groups", DiverseBeams, Range::OneUp, "N";
+        num_beam_groups: usize = 1,
+            key "num_beam_groups", label "num-beam-groups", used by DiverseBeams, range Range::OneUp, placeholder "N";
         /// Diverse beams: subtracted from a token's log-probability for each earlier beam that
         /// chose it at this step
-        diversity_penalty: f32 = 0.0, "diversity_penalty", "diversity-penalty", DiverseBeams, Range::Within(1_000_000), "X";
-    } []
+        diversity_penalty: f32 = 0.0,
+            key "diversity_penalty", label "diversity-penalty", used by DiverseBeams, range Range::Within(1_000_000), placeholder "X";
+    }
     "Output" {
         /// How many texts to write for each prompt; with beams, at most as many as beams [default:
         /// 1]
-        num_return_sequences: usize = 1, "num_return_sequences", "num-return-sequences", AllButGreedy, Range::OneTo(100_000), "N";
-    } []
+        num_return_sequences: usize = 1,
+            key "num_return_sequences", label "num-return-sequences", used by AllButGreedy, range Range::OneTo(100_000), placeholder "N";
+    }
     "Strategy" {
         /// Exact search: give up the proof after looking at N prefixes [default: 100000]
-        max_nodes: usize = 100_000, "max_nodes", "max-nodes", Exact, Range::OneUp, "N";
-    } [
+        max_nodes: usize = 100_000,
+            key "max_nodes", label "max-nodes", used by Exact, range Range::OneUp, placeholder "N";
+    } not_in_a_file [
         /// Tokens proposed at a time by speculative decoding; 0 is off.
         draft_tokens: usize = 0;
         /// Token ids that end a sequence.
@@ -309,14 +334,17 @@ knobs! {
         /// End the text before this string
         #[help = "; may be given again"]
         #[field = "(any of these; a [`Generator`](crate::Generator) looks for them, which makes text of the tokens)"]
-        stop_strings: Vec<String> = Vec::new(), "stop_strings", "stop", All, Range::Any, "STRING";
+        stop_strings: Vec<String> = Vec::new(),
+            key "stop_strings", label "stop", used by All, range Range::Any, placeholder "STRING";
         /// End after the step in which this many seconds have passed, counted for each batch of
         /// prompts
-        max_time_s: f64 as Option<f64> = None, "max_time", "max-time", All, Range::Seconds, "SECONDS";
+        max_time_s: f64 as Option<f64> = None,
+            key "max_time", label "max-time", used by All, range Range::Seconds, placeholder "SECONDS";
         /// When the context is full: continue with a sliding window (each token then costs a pass
         /// over all of it), stop, or fail [default: slide]
-        overflow: Overflow = Overflow::Slide, "overflow", "overflow", All, Range::Any, "HOW";
-    } [
+        overflow: Overflow = Overflow::Slide,
+            key "overflow", label "overflow", used by All, range Range::Any, placeholder "HOW";
+    } not_in_a_file [
         /// Seed of the draws.
         seed: u64 = 0;
         /// How many of the most probable tokens to report beside each chosen one.
