@@ -48,17 +48,18 @@ impl TokenWriter {
     /// When it cannot be read or written, or does not begin with what was written then.
     pub fn reopen(path: &Path, vocab_size: usize, Written { count, checksum }: Written) -> Result<Self, Error> {
         let mut file = File::options().read(true).write(true).open(path).at("cannot open", path)?;
-        let (mut hash, mut block) = (Xxh3Default::new(), vec![0; BLOCK_IDS * id_bytes(vocab_size)]);
-        let payload = count.saturating_mul(id_bytes(vocab_size) as u64);
+        let id_bytes = id_bytes(vocab_size) as u64;
+        let payload = count.saturating_mul(id_bytes);
         let end = payload.saturating_add(HEADER_BYTES as u64);
+        let mut hash = Xxh3Default::new();
         if file.metadata().at("cannot read", path)?.len() >= end {
             file.seek(SeekFrom::Start(HEADER_BYTES as u64)).at("cannot read", path)?;
-            let mut rest = (&file).take(payload);
-            loop {
-                match rest.read(&mut block).at("cannot read", path)? {
-                    0 => break,
-                    bytes => hash.update(&block[..bytes]),
-                }
+            let (mut rest, mut block) = ((&file).take(payload), Vec::new());
+            let block_bytes = BLOCK_IDS as u64 * id_bytes;
+            // Unlike `read`, `read_to_end` continues after an interrupting signal.
+            while rest.by_ref().take(block_bytes).read_to_end(&mut block).at("cannot read", path)? > 0 {
+                hash.update(&block);
+                block.clear();
             }
         }
         if hash.digest() != checksum {
