@@ -18,7 +18,7 @@ pub const END: u32 = 2;
 pub const BEGIN: u32 = 1;
 
 /// The special tokens, in the order of their ids.
-const SPECIAL: [&str; 3] = ["<unk>", "<s>", "</s>"];
+pub const SPECIAL: [&str; 3] = ["<unk>", "<s>", "</s>"];
 
 /// The id of the first piece after the special tokens and the bytes.
 pub const FIRST: usize = SPECIAL.len() + 256;
@@ -29,7 +29,7 @@ pub const LONGEST: usize = 1 << 10;
 /// The score of pieces that no merge makes, below every other score.
 pub const NEVER_MERGED: f32 = -1e10;
 
-/// The piece of a byte; its id is the byte's value plus three.
+/// The piece of a byte; the bytes follow the [`SPECIAL`] tokens.
 fn byte_piece(byte: u8) -> String {
     format!("<0x{byte:02X}>")
 }

@@ -89,16 +89,17 @@ fn write_merged(json: &Value, rows: usize, header: &mut Header) -> Result<(), St
 /// SentencePiece's pieces, each with its score.
 fn write_pieces(json: &Value, before: Before, rows: usize, header: &mut Header) -> Result<(), String> {
     let pieces = sentencepiece::pieces(json, rows)?;
-    let mut kinds = vec![TokenKind::Normal as i32; pieces.len()];
-    for (id, kind) in kinds.iter_mut().enumerate().take(sentencepiece::FIRST) {
-        *kind = if id < 3 { TokenKind::Control } else { TokenKind::Byte } as i32;
-    }
+    let (special, first) = (sentencepiece::SPECIAL.len(), sentencepiece::FIRST);
+    let mut kinds = vec![TokenKind::Normal; pieces.len()];
+    kinds[..special].fill(TokenKind::Control);
+    kinds[special..first].fill(TokenKind::Byte);
     for token in json["added_tokens"].as_array().into_iter().flatten() {
         if let Some(slot) = token["id"].as_u64().and_then(|id| kinds.get_mut(id as usize)) {
-            *slot = TokenKind::of_added(token) as i32;
+            *slot = TokenKind::of_added(token);
         }
     }
-    kinds[0] = TokenKind::Unknown as i32;
+    kinds[0] = TokenKind::Unknown;
+    let kinds: Vec<i32> = kinds.into_iter().map(|kind| kind as i32).collect();
     header.string("tokenizer.ggml.model", PIECES);
     header.strings("tokenizer.ggml.tokens", pieces.iter().map(|(piece, _)| piece.as_str()));
     header.f32s("tokenizer.ggml.scores", &pieces.iter().map(|(_, score)| *score).collect::<Vec<f32>>());
