@@ -16,8 +16,9 @@ pub use private::{Place, Private};
 pub use vocabulary::{Counted, Vocabulary};
 
 use crate::near_duplicates::{Groups, NearDuplicates};
-use crate::prepare::corpus::{Corpus, Purpose, Reading, empty_text_error};
+use crate::prepare::corpus::{Corpus, Purpose};
 use crate::prepare::position::{EventPosition, Position};
+use crate::prepare::reading::{Reading, empty_text_error};
 use crate::prepare::report::guesses;
 use crate::prepare::sample::Sample;
 use crate::prepare::{Error, PrepareOptions, Progress};

@@ -1,17 +1,15 @@
 //! All inputs as one stream of documents that can be read repeatedly.
 
-use super::blanks::BlankFilter;
+use super::pipeline::{PartResult, Pipeline};
 use super::position::{Emitter, Position, PositionedSink};
 use super::{
     ahead, ahead::BufferedFile, error::Error, options::PrepareOptions, options::Progress, options::report_progress,
+    reading::Reading,
 };
-use crate::numbers::{counted, grouped};
-use crate::sensitive::{self, Masking};
-use crate::source::{self, Changes, Event, FileNotes, Guess, Input, LeftOut, Listing, Sink, TextFile};
-use crate::stories::story;
+use crate::source::{self, Event, FileNotes, Input, LeftOut, Listing, Sink, TextFile};
+use crate::{numbers::grouped, stories::story};
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::{ops::Range, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
 /// Stories generated in one parallel batch.
@@ -53,38 +51,6 @@ impl Part {
     }
 }
 
-/// A place that text came from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Source {
-    /// The file as the user gave it, or a description of another source.
-    pub name: String,
-    /// Bytes of its text, after decompression and extraction.
-    pub bytes: u64,
-    /// The detected encoding, if none was declared and the file was not UTF-8.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub encoding: Option<Guess>,
-    /// Number of its documents in training and in validation. The token files hold documents in the
-    /// order of the sources. A document cut in two counts in both.
-    pub documents: [u64; 2],
-    /// Titles by document number within the source, from 1, for documents that have one. Over all
-    /// sources the first 10,000 are kept.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub titles: Vec<(u64, String)>,
-    /// What cleaning changed.
-    #[serde(default, skip_serializing_if = "Changes::is_none")]
-    pub changes: Changes,
-}
-
-/// The error that these sources hold no text.
-pub fn empty_text_error(sources: &[Source]) -> Error {
-    let first = sources.first().map_or("", |source| &source.name);
-    let more = match sources.len() {
-        0 | 1 => String::new(),
-        all => format!(" and {}", counted(all - 1, "other file")),
-    };
-    Error::unusable(format!("the text is empty: there is only white space in {first}{more}; give a file with text"))
-}
-
 /// Titles kept over all sources.
 const MAX_TITLES: usize = 10_000;
 
@@ -104,21 +70,6 @@ impl Purpose {
             Self::Encoding => "encoding",
         }
     }
-}
-
-/// The result of one pass over the whole corpus.
-#[derive(Default, Serialize, Deserialize)]
-pub struct Reading {
-    /// One entry per source, except while encoding. Its documents are all counted as training until
-    /// the split is known.
-    pub sources: Vec<Source>,
-    /// Files in folders that could not be read to their end ([`Corpus::leave_out`]).
-    pub unusable: Vec<LeftOut>,
-    /// Whether text of such a file was emitted before its error: then the pass is void and the text
-    /// must be read again without these files.
-    pub is_spoilt: bool,
-    /// Number of masked items per kind.
-    pub masked: BTreeMap<sensitive::Kind, u64>,
 }
 
 impl<'a> Corpus<'a> {
@@ -184,9 +135,10 @@ impl<'a> Corpus<'a> {
         let mut titles: usize = reading.sources.iter().map(|source| source.titles.len()).sum();
         for (number, part) in self.parts.iter().enumerate().skip(first) {
             let emitter = Emitter::new(number, text_bytes.take(), &reading, sink);
-            let next = part.file().and_then(|_| self.next_ahead(number, &mut ahead));
             let most_titles = MAX_TITLES.saturating_sub(titles);
-            let result = self.read_part(part, next, emitter, most_titles, reading.is_spoilt, &mut meter);
+            let pipeline = Pipeline::new(self.options.mask, most_titles, reading.is_spoilt, emitter);
+            let next = part.file().and_then(|_| self.next_ahead(number, &mut ahead));
+            let result = self.read_part(part, next, pipeline, &mut meter);
             for (kind, count) in result.masked {
                 *reading.masked.entry(kind).or_default() += count;
             }
@@ -209,55 +161,26 @@ impl<'a> Corpus<'a> {
         Ok(reading)
     }
 
-    /// Reads one part, or replays what was read ahead of it. Text is counted, stripped of blank
-    /// documents, masked, and emitted with its position; in a spoilt pass it is only counted.
+    /// Passes the events of one part through the pipeline, from its reader or from what was read
+    /// ahead.
     fn read_part(
         &self,
         part: &Part,
         ahead: Option<BufferedFile>,
-        mut emitter: Emitter<'_, '_>,
-        most_titles: usize,
-        is_spoilt: bool,
+        mut pipeline: Pipeline<'_, '_>,
         meter: &mut ProgressMeter<'_>,
     ) -> PartResult {
-        // An event passes from the reader to `receive`, which counts text and masks titles, then
-        // through the filter of blank documents to `mask`, which masks text, and through `emitter`,
-        // which adds the position, to the sink.
-        let mut masking = self.options.mask.then(Masking::default);
-        let mut mask = |event: Event<'_>| emit_masked(&mut masking, &mut emitter, event);
-        let mut filter = BlankFilter::new(most_titles, &mut mask);
         let read_bytes = meter.read_bytes;
-        let mut bytes = 0;
-        let mut receive = |event: Event<'_>| {
-            let title;
-            let event = match event {
-                Event::Title(words) if self.options.mask => {
-                    title = sensitive::masked(words);
-                    Event::Title(&title)
-                }
-                event => event,
-            };
-            if let Event::Text(text) = event {
-                bytes += text.len() as u64;
-                meter.add(text.len());
-            }
-            meter.report_when_due()?;
-            if is_spoilt { Ok(()) } else { filter.event(event) }
+        let mut sink = |event: Event<'_>| {
+            meter.event(event)?;
+            pipeline.event(event)
         };
         let read = match (part, ahead) {
-            (Part::File(_), Some(ahead)) => ahead.replay(read_bytes, &mut receive),
-            (Part::File(file), None) => source::read(file, &self.options.reading, read_bytes, &mut receive),
-            (Part::Stories(range), _) => self.generate_stories(range, read_bytes, &mut receive),
+            (Part::File(_), Some(ahead)) => ahead.replay(read_bytes, &mut sink),
+            (Part::File(file), None) => source::read(file, &self.options.reading, read_bytes, &mut sink),
+            (Part::Stories(range), _) => self.generate_stories(range, read_bytes, &mut sink),
         };
-        let source = read.map(|notes| Source {
-            name: part.name(),
-            bytes,
-            encoding: notes.guess,
-            documents: [filter.documents, 0],
-            titles: filter.titles(),
-            changes: notes.changes,
-        });
-        PartResult { source, bytes, masked: masking.map(|masking| masking.counts).unwrap_or_default() }
+        pipeline.finish(part.name(), read)
     }
 
     /// The buffered events of part `number`, after reading ahead from there if the buffer is empty;
@@ -293,26 +216,6 @@ impl<'a> Corpus<'a> {
     }
 }
 
-/// The result of reading one part.
-struct PartResult {
-    source: Result<Source, Error>,
-    /// Bytes of its text, even if it cannot be read to its end.
-    bytes: u64,
-    masked: BTreeMap<sensitive::Kind, u64>,
-}
-
-/// Emits an event, with its text masked if masking is on.
-fn emit_masked(masking: &mut Option<Masking>, emitter: &mut Emitter<'_, '_>, event: Event<'_>) -> Result<(), Error> {
-    match (masking, event) {
-        (Some(masking), Event::Text(text)) => masking.add(text, &mut |text| emitter.event(Event::Text(text))),
-        (Some(masking), Event::EndOfDocument) => {
-            masking.end_document(&mut |text| emitter.event(Event::Text(text)))?;
-            emitter.event(Event::EndOfDocument)
-        }
-        (_, event) => emitter.event(event),
-    }
-}
-
 /// Reports the progress of a pass.
 struct ProgressMeter<'a> {
     progress: &'a dyn Progress,
@@ -325,11 +228,11 @@ struct ProgressMeter<'a> {
 }
 
 impl ProgressMeter<'_> {
-    fn add(&mut self, bytes: usize) {
-        self.unreported += bytes;
-    }
-
-    fn report_when_due(&mut self) -> Result<(), Error> {
+    /// Counts the text of an event, and reports when that is due.
+    fn event(&mut self, event: Event<'_>) -> Result<(), Error> {
+        if let Event::Text(text) = event {
+            self.unreported += text.len();
+        }
         if self.unreported < REPORT_INTERVAL {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! A prepared folder: its manifest, and opening it, which succeeds only if it is complete and
 //! undamaged.
 
-use super::{checkpoint::CHECKPOINT, corpus::Source, encode::SplitCounts, report::Report};
+use super::{checkpoint::CHECKPOINT, encode::SplitCounts, reading::Source, report::Report};
 use crate::ngrams::MAX_ORDER;
 use crate::source::{LeftOut, own::MANIFEST, own::TOKEN_FILES, own::is_prepared};
 use crate::{tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenFile, windows::WindowRule};

@@ -10,7 +10,6 @@
 //! unfinished, and with it every file can be verified.
 
 mod ahead;
-mod blanks;
 mod checkpoint;
 pub(crate) mod corpus;
 mod dataset;
@@ -21,7 +20,9 @@ mod error;
 mod excerpt;
 mod folder;
 mod options;
+mod pipeline;
 pub(crate) mod position;
+pub(crate) mod reading;
 pub(crate) mod report;
 pub(crate) mod sample;
 mod split;
@@ -30,7 +31,6 @@ mod text_tokenizer;
 
 pub use crate::source::{Input, LeftOut, LeftOutKind};
 pub use checkpoint::{CHECKPOINT, is_begun};
-pub use corpus::Source;
 pub use dataset::{Dataset, FORMAT_VERSION, Manifest, Marks, OpenError};
 pub use diff::diff;
 pub use duplicates::{Duplicates, NearDuplicateCounts};
@@ -38,6 +38,7 @@ pub use encode::SplitCounts;
 pub use error::Error;
 pub use excerpt::{Excerpt, excerpt};
 pub use options::{PrepareOptions, Progress, Silent};
+pub use reading::Source;
 pub use report::{RareCharacters, Report};
 pub use split::HoldOut;
 

@@ -1,6 +1,6 @@
 //! Positions in the text, from which a pass can resume.
 
-use super::{corpus::Reading, error::Error};
+use super::{error::Error, reading::Reading};
 use crate::source::Event;
 use serde::{Deserialize, Serialize};
 

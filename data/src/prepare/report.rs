@@ -1,7 +1,7 @@
 //! Findings about the prepared text, as data and as a table to read.
 
 use super::{
-    corpus::Corpus, corpus::Source, duplicates::Duplicates, encode::Encoded, options::PrepareOptions,
+    corpus::Corpus, duplicates::Duplicates, encode::Encoded, options::PrepareOptions, reading::Source,
     sample::SAMPLE_BYTES, split::HoldOut, split::is_close_to_share, split::percent, survey::Survey,
 };
 use crate::leakage::Leakage;

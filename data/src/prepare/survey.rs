@@ -2,11 +2,12 @@
 
 use super::checkpoint::{Checkpoint, Record};
 use super::position::{EventPosition, Position};
+use super::reading::{Reading, Source, empty_text_error};
 use super::sample::{SAMPLE_BYTES, Sample};
 use super::split::{Candidate, ContentHash, HoldOut, Side, Split, SplitBuilder};
 use super::{
-    corpus::Corpus, corpus::Purpose, corpus::Reading, corpus::Source, corpus::empty_text_error, duplicates::Duplicates,
-    error::Error, options::PrepareOptions, options::Progress, options::report_progress,
+    corpus::Corpus, corpus::Purpose, duplicates::Duplicates, error::Error, options::PrepareOptions, options::Progress,
+    options::report_progress,
 };
 use crate::{near_duplicates::NearDuplicates, sensitive, source::Event, source::LeftOut};
 use rayon::prelude::*;
