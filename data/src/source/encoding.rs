@@ -17,12 +17,13 @@ const BLOCK_BYTES: u64 = 1 << 16;
 /// The size of the sample from which the encoding is guessed.
 const SAMPLE_BYTES: u64 = 1 << 20;
 
-/// How the bytes are decoded.
+/// How the bytes are decoded. Only `Ascii` is left again: at the first text that is not ASCII, for
+/// `Utf8` or for `Other` with a guess.
 enum State {
     /// Only ASCII so far.
     Ascii,
     Utf8(EncodingOrigin),
-    /// Whether it is big-endian.
+    /// After a byte order mark. Whether it is big-endian.
     Utf32 {
         big: bool,
     },
@@ -125,40 +126,34 @@ impl Read for Utf8<'_> {
 impl Utf8<'_> {
     /// Converts the next block into the empty `text`; returns whether it was the last.
     fn convert(&mut self, text: &mut Vec<u8>) -> io::Result<bool> {
-        let mut last = self.fill(BLOCK_BYTES)?;
-        if matches!(self.state, State::Ascii) && (!self.bytes.is_ascii() || guess::has_escape_to_japanese(&self.bytes))
-        {
-            last = self.fill(SAMPLE_BYTES)?;
-            self.decide(last);
-        }
-        let offset = self.offset;
-        let broken = |at: usize, encoding, origin, byte| Broken { at: offset + at as u64, encoding, origin, byte };
-        let used =
-            match &mut self.state {
-                State::Ascii if last => self.bytes.len(),
-                // An escape sequence may continue in the next block.
-                State::Ascii => self.bytes.len() - guess::partial_escape_bytes(&self.bytes),
-                State::Utf8(origin) => valid_utf8(&self.bytes, last)
-                    .map_err(|at| broken(at, UTF_8.name(), *origin, Some(self.bytes[at])))?,
-                State::Utf32 { big } => utf32(&self.bytes, *big, last, text)
-                    .map_err(|at| broken(at, "UTF-32", EncodingOrigin::Mark, None))?,
-                State::Other(decoder, origin) => {
-                    let replaced = decode(decoder, *origin, &self.bytes, last, text)
-                        .map_err(|at| broken(at, decoder.encoding().name(), *origin, None))?;
-                    if let Some(guess) = self.found.get() {
-                        self.found.set(Some(Guess { replaced: guess.replaced + replaced, ..guess }));
-                    }
-                    self.bytes.len()
-                }
-            };
+        let last = self.read_block()?;
+        let converted = match &mut self.state {
+            State::Ascii => Ok(decided_ascii(&self.bytes, last)),
+            State::Utf8(_) => valid_utf8(&self.bytes, last),
+            State::Utf32 { big } => utf32(&self.bytes, *big, last, text),
+            State::Other(decoder, origin) => decode(decoder, *origin, &self.bytes, last, text, self.found),
+        };
+        let used = converted.map_err(|at| self.broken(at))?;
         self.offset += used as u64;
-        if matches!(self.state, State::Ascii | State::Utf8(_)) {
-            // The bytes are already UTF-8: swap the buffers, and copy only the unconverted rest.
-            std::mem::swap(text, &mut self.bytes);
-            self.bytes.extend_from_slice(&text[used..]);
-            text.truncate(used);
-        } else {
-            self.bytes.drain(..used);
+        match self.state {
+            // These bytes have only been checked: they are UTF-8 already.
+            State::Ascii | State::Utf8(_) => move_beginning(&mut self.bytes, used, text),
+            State::Utf32 { .. } | State::Other(..) => {
+                self.bytes.drain(..used);
+            }
+        }
+        Ok(last)
+    }
+
+    /// Reads a block into `bytes`; at the first that is not ASCII text, reads a whole sample and
+    /// chooses the encoding. Returns whether the input has ended.
+    fn read_block(&mut self) -> io::Result<bool> {
+        let last = self.fill(BLOCK_BYTES)?;
+        let is_undecided = matches!(self.state, State::Ascii);
+        if is_undecided && (!self.bytes.is_ascii() || guess::has_escape_to_japanese(&self.bytes)) {
+            let last = self.fill(SAMPLE_BYTES)?;
+            self.decide(last);
+            return Ok(last);
         }
         Ok(last)
     }
@@ -167,6 +162,17 @@ impl Utf8<'_> {
     fn fill(&mut self, more: u64) -> io::Result<bool> {
         let n = self.raw.by_ref().take(more).read_to_end(&mut self.bytes)?;
         Ok((n as u64) < more)
+    }
+
+    /// The error that `bytes` are invalid at this index.
+    fn broken(&self, at: usize) -> Broken {
+        let (encoding, origin, byte) = match &self.state {
+            State::Ascii => (UTF_8.name(), EncodingOrigin::Guess, None), // no bytes are invalid in this state
+            State::Utf8(origin) => (UTF_8.name(), *origin, Some(self.bytes[at])),
+            State::Utf32 { .. } => ("UTF-32", EncodingOrigin::Mark, None),
+            State::Other(decoder, origin) => (decoder.encoding().name(), *origin, None),
+        };
+        Broken { at: self.offset + at as u64, encoding, origin, byte }
     }
 
     /// Chooses the encoding from the first block with non-ASCII text: UTF-8, or a guess.
@@ -190,7 +196,25 @@ pub fn valid_beginning(bytes: &[u8]) -> Cow<'_, str> {
     text(bytes).or_else(|| text(&bytes[..Encoding::utf8_valid_up_to(bytes)])).expect("it was found valid")
 }
 
-/// The number of bytes in whole characters, or as an error the position of the first invalid byte.
+/// Moves the first `count` of `bytes` into the empty `text`: swaps the buffers and copies back the
+/// rest, which is short.
+fn move_beginning(bytes: &mut Vec<u8>, count: usize, text: &mut Vec<u8>) {
+    std::mem::swap(bytes, text);
+    bytes.extend_from_slice(&text[count..]);
+    text.truncate(count);
+}
+
+// The next four functions convert a block, or only check it if it is UTF-8 already: one function for
+// each `State`. They return how many bytes are done; what remains is the beginning of a character
+// that continues in the next block, so nothing remains of the `last` one. The error is the index of
+// the first invalid byte.
+
+/// ASCII: all bytes but those of an escape sequence that may continue in the next block.
+fn decided_ascii(bytes: &[u8], last: bool) -> usize {
+    if last { bytes.len() } else { bytes.len() - guess::partial_escape_bytes(bytes) }
+}
+
+/// UTF-8: the bytes in whole characters.
 fn valid_utf8(bytes: &[u8], last: bool) -> Result<usize, usize> {
     let valid = Encoding::utf8_valid_up_to(bytes);
     match std::str::from_utf8(&bytes[valid..]) {
@@ -201,7 +225,7 @@ fn valid_utf8(bytes: &[u8], last: bool) -> Result<usize, usize> {
     }
 }
 
-/// Converts UTF-32; returns the bytes converted, or as an error the offset of an invalid unit.
+/// UTF-32.
 fn utf32(bytes: &[u8], big: bool, last: bool, text: &mut Vec<u8>) -> Result<usize, usize> {
     let mut at = 0;
     for unit in bytes.chunks_exact(4) {
@@ -214,15 +238,16 @@ fn utf32(bytes: &[u8], big: bool, last: bool, text: &mut Vec<u8>) -> Result<usiz
     if last && at < bytes.len() { Err(at) } else { Ok(at) }
 }
 
-/// Converts all of `bytes`. If the encoding is a guess, replaces invalid sequences and returns
-/// their number; else the position of the first is the error.
+/// Other encodings: all bytes, since the decoder itself keeps the beginning of a character. If the
+/// encoding is a guess, invalid sequences are replaced, and counted in `found`.
 fn decode(
     decoder: &mut Decoder,
     origin: EncodingOrigin,
     bytes: &[u8],
     last: bool,
     text: &mut Vec<u8>,
-) -> Result<u64, usize> {
+    found: &Cell<Option<Guess>>,
+) -> Result<usize, usize> {
     let (mut at, mut replaced) = (0, 0);
     loop {
         let start = text.len();
@@ -233,7 +258,10 @@ fn decode(
         text.truncate(start + written);
         at += read;
         match result {
-            DecoderResult::InputEmpty => return Ok(replaced),
+            DecoderResult::InputEmpty => {
+                found.set(found.get().map(|guess| Guess { replaced: guess.replaced + replaced, ..guess }));
+                return Ok(bytes.len());
+            }
             DecoderResult::OutputFull => {}
             DecoderResult::Malformed(..) if origin == EncodingOrigin::Guess => {
                 replaced += 1;
