@@ -128,22 +128,39 @@ struct Buffers {
     halves: Vec<u16>,
 }
 
-/// Selects a sample of the stretches of a text: those with the lowest sums.
+/// Selects a sample of the stretches of a text: those with the lowest sums. A stretch's sum, modulo
+/// 2^16, takes as many of its tokens as there are [`FACTORS`], each times one of these, so equal
+/// stretches are selected in both texts. A hash would select as well, but the processor computes
+/// many of these sums at once, so skipping stretches costs next to nothing.
+///
+/// For example, with 16 tokens and one in 4, the stretch `t` is selected if
+/// `t[0] * FACTORS[0] + t[2] * FACTORS[1] + t[4] * FACTORS[2] + .. + t[15] * FACTORS[7]` is at most
+/// 2^14 - 1, as a quarter of all sums are.
 struct StretchSampler {
     tokens: usize,
     /// One in this many is selected, a power of two.
     one_in: u64,
 }
 
-/// A stretch's sum takes this many of its tokens, evenly spaced, each times one of these factors. A
-/// hash would select as well, but the processor computes many of these sums at once, so skipping
-/// stretches costs next to nothing.
+/// Factors of the tokens in a stretch's sum.
 const FACTORS: [u16; 8] = [0x9e37, 0x79b9, 0x7f4b, 0xf39d, 0xc2b3, 0x85eb, 0xa6c9, 0x27d5];
 
 /// Sums computed at once.
 const LANES: usize = 32;
 
 impl StretchSampler {
+    /// Indices of the tokens in a stretch's sum, evenly spaced from the first to the last: of 16
+    /// tokens 0, 2, 4, 6, 8, 10, 12 and 15.
+    fn summed_tokens(&self) -> [usize; FACTORS.len()] {
+        std::array::from_fn(|number| (self.tokens - 1) * number / (FACTORS.len() - 1))
+    }
+
+    /// The highest sum of a selected stretch: if one in 4 is selected, the quarter of the sums whose
+    /// two highest bits are 0.
+    fn threshold(&self) -> u16 {
+        u16::MAX >> self.one_in.ilog2().min(u16::BITS - 1)
+    }
+
     /// Calls `each` for the selected stretches that begin in the block at token `start`, with the
     /// bytes of their ids and their hash.
     fn for_each_in_block(
@@ -160,19 +177,22 @@ impl StretchSampler {
         halves.clear();
         text.push_lower_halves(bytes, halves);
         halves.resize(ids.len() + LANES, 0); // padding for reads past the last id
-        let places: [usize; FACTORS.len()] =
-            std::array::from_fn(|place| (self.tokens - 1) * place / (FACTORS.len() - 1));
-        let threshold = u16::MAX >> self.one_in.ilog2().min(u16::BITS - 1);
+        let (summed_tokens, threshold) = (self.summed_tokens(), self.threshold());
         let width = bytes.len() / ids.len();
         for first in (0..count).step_by(LANES) {
+            // Sums of the stretches that begin at `first`, `first + 1`, ..: `sums[lane]` takes, for
+            // each factor, the token at `first + lane + index`, so neighbouring lanes read
+            // neighbouring tokens, as vector instructions do.
             let mut sums = [0u16; LANES];
-            for (place, factor) in places.into_iter().zip(FACTORS) {
-                let halves = &halves[first + place..][..LANES];
+            for (index, factor) in summed_tokens.into_iter().zip(FACTORS) {
+                let halves = &halves[first + index..][..LANES];
                 sums.iter_mut().zip(halves).for_each(|(sum, half)| *sum = sum.wrapping_add(half.wrapping_mul(factor)));
             }
+            // In a large text mostly none is selected. A fold compares all sums at once, where `any`
+            // would stop at the first.
             if sums.iter().fold(false, |any, &sum| any | (sum <= threshold)) {
-                for (start, _) in (first..count).zip(sums).filter(|&(_, sum)| sum <= threshold) {
-                    let stretch = &bytes[width * start..width * (start + self.tokens)];
+                for (at, _) in (first..count).zip(sums).filter(|&(_, sum)| sum <= threshold) {
+                    let stretch = &bytes[width * at..width * (at + self.tokens)];
                     each(stretch, xxh3_64(stretch));
                 }
             }

@@ -8,7 +8,9 @@ use std::sync::LazyLock;
 
 /// Calls `each` with a hash of every run of `N` consecutive words; equal runs have equal hashes.
 pub fn shingles<const N: usize>(text: &str, each: &mut impl FnMut(u64)) {
-    // A rolling polynomial hash of the words' hashes, modulo 2^64: the oldest word is subtracted.
+    // A rolling polynomial hash of the words' hashes, modulo 2^64: the oldest word is subtracted. For
+    // N = 3, the run a, b, c has the hash a * BASE^2 + b * BASE + c; that of b, c, d is this hash
+    // times BASE, plus d, minus a * BASE^3.
     const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
     let oldest_factor = BASE.wrapping_pow(N as u32);
     let (mut run, mut words, mut polynomial) = ([0; N], 0, 0u64);
@@ -27,11 +29,25 @@ const BLOCK: usize = 64;
 
 /// Calls `each` with a hash of each word, in order. A run of word bytes is one word if it is all
 /// ASCII; otherwise [`mixed_words`] splits it.
+///
+/// The edges of all words of a block are found at once, by shifting its bits by one byte. Of a
+/// block of eight bytes (here the lowest bit, that of the first byte, stands on the left):
+///
+/// ```text
+/// text         t o _ s e a _ _
+/// word_bytes   1 1 0 1 1 1 0 0
+/// before       0 1 1 0 1 1 1 0    whether the byte before is a word byte
+/// starts       1 0 0 1 0 0 0 0    word_bytes & !before
+/// ends         0 0 1 0 0 0 1 0    !word_bytes & before
+/// ```
+///
+/// So the words are the bytes 0..2 and 3..6.
 fn words_of(text: &str, each: &mut impl FnMut(u64)) {
     let (bytes, mut word) = (text.as_bytes(), String::new());
     // Start of a word that continues in the next block, and whether its blocks so far have
     // non-ASCII bytes.
     let (mut begun, mut has_non_ascii) = (None, false);
+    // Up to and including the length: a word at the end of the text needs a byte after it.
     for at in (0..=bytes.len()).step_by(BLOCK) {
         let rest = &bytes[at..];
         let mut last = [b' '; BLOCK];
@@ -40,12 +56,12 @@ fn words_of(text: &str, each: &mut impl FnMut(u64)) {
             &last
         });
         let ByteClasses { word_bytes, non_ascii } = ByteClasses::of(block);
-        // One bit at the start of each word, and one just after its end.
+        // The byte before the first is the last of the previous block.
         let before = word_bytes << 1 | u64::from(begun.is_some());
         let (mut starts, mut ends) = (word_bytes & !before, !word_bytes & before);
         while ends != 0 {
             let end = at + ends.trailing_zeros() as usize;
-            ends &= ends - 1;
+            ends &= ends - 1; // clears the lowest bit
             let start = begun.take().unwrap_or_else(|| {
                 let start = at + starts.trailing_zeros() as usize;
                 starts &= starts - 1;
@@ -144,11 +160,16 @@ struct ByteClasses {
 impl ByteClasses {
     fn of(block: &[u8; BLOCK]) -> Self {
         const HIGH: u64 = eight(0x80);
-        // Sets the high bit of each byte in the range. No carry: no input byte has its high bit
-        // set.
+        // Sets the high bit of each byte in the range: the first sum has it if the byte is at least
+        // `first`, the second if it is more than `last`. For 'c' (0x63) between 'a' (0x61) and 'z'
+        // (0x7a) they are 0x63 + 0x1f = 0x82 and 0x63 + 0x05 = 0x68; for '{' (0x7b) the second is
+        // 0x80. Nothing is carried into the next byte, since no input byte has its high bit set.
         let between =
             |bytes: u64, first: u8, last: u8| (bytes + eight(0x80 - first)) & !(bytes + eight(0x7f - last)) & HIGH;
-        // The product gathers the bits of the eight bytes in its highest byte.
+        // Gathers the high bits of the eight bytes in one byte: the shift moves that of byte i to
+        // bit 8i, and the factor has the bits 7, 14, .., 56, of which 56 - 7i moves it on to bit
+        // 56 + i of the product. All other sums of two such bits are different, so nothing is
+        // carried; those above 63 are lost, and those below 56 shifted out.
         let gathered = |high: u64| (high >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
         let (eights, _) = block.as_chunks();
         let (mut word_bytes, mut non_ascii) = (0, 0);
@@ -163,7 +184,9 @@ impl ByteClasses {
     }
 }
 
-/// The hash of the word at `start..end`, eight bytes at a time, each with the bits of `with` set.
+/// The hash of the word at `start..end`, eight bytes at a time, each with the bits of `with` set. A
+/// short word is read with what follows it, which two shifts clear: of the eight bytes `Sea. Two`,
+/// as a number with `S` in its lowest byte, a shift by five bytes to the left and back leaves `sea`.
 fn hash(bytes: &[u8], start: usize, end: usize, with: u64) -> u64 {
     let length = end - start;
     match bytes[start..].first_chunk() {
