@@ -215,6 +215,14 @@ mod tests {
     }
 
     #[test]
+    fn the_sum_of_a_stretch_takes_tokens_from_its_first_to_its_last() {
+        let sampler = StretchSampler { tokens: 16, one_in: 4 };
+        assert_eq!(sampler.summed_tokens(), [0, 2, 4, 6, 8, 10, 12, 15]);
+        assert_eq!(sampler.threshold(), (1 << 14) - 1);
+        assert_eq!(StretchSampler { tokens: 4, one_in: 1 }.threshold(), u16::MAX);
+    }
+
+    #[test]
     fn what_teaches_too_is_found_and_nothing_across_documents() {
         let train: Vec<u32> = (0..100).collect();
         assert_eq!(found(&train, &[50, 51, 52, 53, 54], None), Leakage { tokens: 4, stretches: 2, in_training: 2 });
