@@ -1,12 +1,30 @@
-//! Chooses documents one by one where a random split would miss the fraction.
+//! Chooses documents one by one where the random split would miss the fraction.
+//!
+//! The documents to choose from are a [`Pool`]; all others are split at random. An attempt with a
+//! pool takes these steps ([`Chooser::attempt`]):
+//!
+//! | step | what validates as well | if |
+//! |---|---|---|
+//! | 1 | groups of equal documents and near-duplicates, in the order of their hashes | they fit |
+//! | 2 | more of the documents outside the pool, at random | allowed, and the split is not close |
+//! | 3 | the smallest group | nothing validates yet, and it is close or nothing can be cut |
+//! | 4 | the ends of documents of the pool | the split is not close |
+//!
+//! For example, a tenth of a text of 100,000 bytes and two notes of 10 is 10,002 bytes. Both notes
+//! fit (step 1), and the end of the text makes up the other 9,982 bytes (step 4). Of two texts of
+//! 50 and 60 bytes none fits, and both are too short to be cut, so the shorter validates (step 3).
 
-use super::sides::{SHORTEST_END, Split, characters_before};
-use super::{Error, SplitBuilder, as_one_group, candidates::Candidate, is_in_lowest_share, percent, repeated::Copies};
+use super::builder::SplitBuilder;
+use super::candidates::{Candidate, with_groups};
+use super::random::random_sides;
+use super::repeated::Copies;
+use super::sides::{SHORTEST_END, Split, characters_before, percent};
+use crate::prepare::error::Error;
 use bit_vec::BitVec;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The documents to choose from; all others keep their side of the random split.
-struct Choice {
+struct Pool {
     /// Chosen one by one; in reading order.
     candidates: Vec<Candidate>,
     /// Chosen with all their copies, by hash of their content; disjoint from the candidates.
@@ -24,20 +42,69 @@ struct Group {
     distinct_bytes: u64,
 }
 
-/// The groups chosen to validate as a whole.
+/// What validates as a whole.
 struct Chosen {
-    /// The groups, by their hashes.
+    /// The chosen groups, by their hashes.
     groups: BTreeSet<u64>,
-    /// The fraction of the other documents that the random split holds out.
+    /// The fraction of the documents outside the pool that the random split holds out.
     random_share: f64,
     /// Bytes of both.
     bytes: u64,
-    /// Bytes still missing to the fraction, and bytes of distinct text that may still be chosen.
+    /// Bytes still missing to the fraction.
     missing: f64,
+    /// Bytes of distinct text that may still be chosen.
     room: f64,
 }
 
-impl Choice {
+/// The ends of long documents.
+struct Ends {
+    /// The documents, with the number of characters before the cut.
+    cuts: BTreeMap<u64, u64>,
+    /// Approximate number of bytes after the cuts.
+    bytes: f64,
+}
+
+/// A split, and how many bytes it holds out.
+struct Attempt {
+    split: Split,
+    bytes: u64,
+}
+
+/// Chooses first among the candidates and, if that misses the fraction, also among documents with
+/// many copies. `None` if there is nothing to choose from.
+///
+/// # Errors
+/// When all documents are equal.
+pub fn choose(text: &SplitBuilder, candidates: Vec<Candidate>) -> Result<Option<Split>, Error> {
+    // With too many documents, the last ones have no hash.
+    let copies = if text.has_all_hashes() { text.repeated.copies(&text.hashes) } else { BTreeMap::new() };
+    let copied_bytes: u64 = copies.values().map(|copies| copies.bytes - copies.bytes_of_one()).sum();
+    let chooser = Chooser { text, copied_bytes };
+    let longest = Pool { candidates, copies: BTreeMap::new(), may_exceed: false };
+    let mut split = None;
+    if !longest.candidates.is_empty() {
+        let attempt = chooser.choose_from(&longest)?;
+        if text.is_close_to_share(attempt.bytes) {
+            return Ok(Some(attempt.split));
+        }
+        split = Some(attempt.split);
+    }
+    let longest_documents = longest.documents();
+    let wider = chooser.with_copies(longest.candidates, copies);
+    if wider.documents() == 0 || wider.documents() == longest_documents && !wider.may_exceed {
+        return Ok(split);
+    }
+    Ok(Some(chooser.choose_from(&wider)?.split))
+}
+
+/// Chooses documents of a text.
+struct Chooser<'a> {
+    text: &'a SplitBuilder,
+    /// Bytes of repeated documents beyond their first copy, as far as they are counted.
+    copied_bytes: u64,
+}
+
+impl Pool {
     fn documents(&self) -> u64 {
         self.candidates.len() as u64 + self.copies.values().map(|copies| copies.documents).sum::<u64>()
     }
@@ -58,119 +125,96 @@ impl Choice {
     }
 }
 
-impl SplitBuilder {
-    /// Chooses among the candidates and, if that misses the fraction, also among documents with
-    /// many copies. `None` if there is nothing to choose from.
-    pub(super) fn choose(&mut self, candidates: &[Candidate]) -> Result<Option<Split>, Error> {
-        let has_hashes = self.hashes.len() as u64 == self.documents;
-        let repeated = std::mem::take(&mut self.repeated);
-        // With too many documents, the last ones have no hash.
-        let copies = if has_hashes { repeated.copies(&self.hashes) } else { BTreeMap::new() };
-        self.copied = copies.values().map(|copies| copies.bytes - copies.bytes_of_one()).sum();
-        let choice = Choice { candidates: candidates.to_vec(), copies: BTreeMap::new(), may_exceed: false };
-        let mut split = None;
-        if !candidates.is_empty() {
-            let (chosen, bytes) = self.split_by(&choice)?;
-            if self.is_close_to_share(bytes) {
-                return Ok(Some(chosen));
-            }
-            split = Some(chosen);
-        }
-        let mut wider = self.with_copies(choice.candidates, copies);
-        wider.may_exceed = has_hashes && wider.documents() < self.documents;
-        if wider.documents() == 0 || wider.documents() == candidates.len() as u64 && !wider.may_exceed {
-            return Ok(split);
-        }
-        Ok(Some(self.split_by(&wider)?.0))
-    }
-
-    /// Adds documents with many copies, and their near-duplicates, to the candidates.
-    fn with_copies(&self, candidates: Vec<Candidate>, mut copies: BTreeMap<u64, Copies>) -> Choice {
-        let mut candidates: BTreeMap<u64, Candidate> =
-            candidates.into_iter().map(|candidate| (candidate.number, candidate)).collect();
-        for group in &self.near.groups {
-            if group.iter().any(|document| copies.contains_key(&document.hash)) {
-                candidates.extend(as_one_group(group));
-            }
-        }
-        let candidates: Vec<Candidate> = candidates.into_values().collect();
+impl Chooser<'_> {
+    /// The pool of the candidates and of the documents with many copies, and their near-duplicates.
+    fn with_copies(&self, candidates: Vec<Candidate>, mut copies: BTreeMap<u64, Copies>) -> Pool {
+        let has_copies = |group: &&Vec<Candidate>| group.iter().any(|document| copies.contains_key(&document.hash));
+        let candidates = with_groups(candidates, self.text.near.groups.iter().filter(has_copies));
         for candidate in &candidates {
-            copies.remove(&self.hash(candidate));
+            copies.remove(&self.text.own_hash(candidate));
         }
-        Choice { candidates, copies, may_exceed: false }
+        let mut pool = Pool { candidates, copies, may_exceed: false };
+        pool.may_exceed = self.text.has_all_hashes() && pool.documents() < self.text.documents;
+        pool
     }
 
-    /// The resulting split, and how many bytes it holds out.
-    fn split_by(&self, choice: &Choice) -> Result<(Split, u64), Error> {
-        let all = self.documents;
-        let mut hashes =
-            choice.candidates.iter().map(|candidate| self.hash(candidate)).chain(choice.copies.keys().copied());
-        let first = hashes.next();
-        if choice.documents() == all && hashes.all(|hash| Some(hash) == first) {
+    /// The split by a pool. If it leaves one side empty, near-duplicates do not stay together.
+    fn choose_from(&self, pool: &Pool) -> Result<Attempt, Error> {
+        let all = self.text.documents;
+        if pool.documents() == all && self.are_all_equal(pool) {
             return Err(Error::unusable(format!(
                 "all {all} documents are equal, so none can be held out for validation; give different ones",
             )));
         }
-        let (split, bytes) = self.choose_among(choice);
-        if !split.cuts.is_empty() || !split.whole.all() && split.whole.any() {
-            return Ok((split, bytes));
+        let attempt = self.attempt(pool);
+        let Split { whole, cuts, .. } = &attempt.split;
+        if !cuts.is_empty() || !whole.all() && whole.any() {
+            return Ok(attempt);
         }
         // Only near-duplicates, too short to be cut: choose each of them separately.
-        let own = |candidate: &Candidate| Candidate { hash: self.hash(candidate), resembles: false, ..*candidate };
-        let candidates = choice.candidates.iter().map(own).collect();
-        Ok(self.choose_among(&Choice { candidates, copies: choice.copies.clone(), ..*choice }))
+        let alone = |candidate: &Candidate| {
+            let hash = self.text.own_hash(candidate);
+            Candidate { hash, resembles: false, ..*candidate }
+        };
+        let candidates = pool.candidates.iter().map(alone).collect();
+        Ok(self.attempt(&Pool { candidates, copies: pool.copies.clone(), ..*pool }))
     }
 
-    /// The hash of a candidate's own content.
-    fn hash(&self, candidate: &Candidate) -> u64 {
-        self.hashes.get(candidate.number as usize).copied().unwrap_or(candidate.hash)
+    /// Whether all documents of a pool are equal.
+    fn are_all_equal(&self, pool: &Pool) -> bool {
+        let candidates = pool.candidates.iter().map(|candidate| self.text.own_hash(candidate));
+        let mut hashes = candidates.chain(pool.copies.keys().copied());
+        let first = hashes.next();
+        hashes.all(|hash| Some(hash) == first)
     }
 
-    /// Bytes that the random split holds out among the documents not to be chosen from.
-    fn random_bytes_of_others(&self, Choice { candidates, copies, .. }: &Choice) -> u64 {
-        let by_chance = |candidate: &&Candidate| self.by_chance.get(candidate.number as usize) == Some(true);
-        let alone: u64 = candidates.iter().filter(by_chance).map(|candidate| candidate.bytes).sum();
-        let copied = copies.iter().filter(|&(&hash, _)| self.is_val_at_random(hash)).map(|(_, copies)| copies.bytes);
-        self.by_chance_bytes - alone - copied.sum::<u64>()
-    }
-
-    /// The split after choosing among these documents, and how many bytes it holds out.
-    fn choose_among(&self, choice: &Choice) -> (Split, u64) {
-        let candidates = &choice.candidates;
-        let others = self.random_bytes_of_others(choice);
-        let groups = choice.groups();
+    /// The split after the steps in the table above.
+    fn attempt(&self, pool: &Pool) -> Attempt {
+        let (text, candidates, groups) = (self.text, &pool.candidates, pool.groups());
+        let others = self.random_bytes_outside(pool);
         let mut chosen = self.choose_groups(&groups, others);
-        if choice.may_exceed && !self.is_close_to_share(chosen.bytes) {
+        if pool.may_exceed && !text.is_close_to_share(chosen.bytes) {
             self.raise_random_share(&mut chosen, &groups, others);
         }
         let mut cuts = self.cuts_beside(&chosen, candidates);
-        let smallest = groups.iter().min_by_key(|&(_, group)| group.bytes);
-        if let (0, Some((&hash, &Group { bytes, .. }))) = (chosen.bytes, smallest)
-            && (cuts.is_empty() || self.is_close_to_share(bytes))
+        if chosen.bytes == 0
+            && let Some((&hash, smallest)) = groups.iter().min_by_key(|(_, group)| group.bytes)
+            && (cuts.is_empty() || text.is_close_to_share(smallest.bytes))
         {
-            // All groups are larger than the fraction: take the smallest.
+            // All groups are larger than the fraction.
             chosen.groups.insert(hash);
-            chosen.bytes = bytes;
+            chosen.bytes = smallest.bytes;
         }
-        if self.is_close_to_share(chosen.bytes) {
+        if text.is_close_to_share(chosen.bytes) {
             cuts.clear();
         }
-        let whole = self.sides(choice, &chosen.groups, chosen.random_share);
-        let bytes = chosen.bytes + behind(&cuts, candidates);
-        (Split { rule: self.rule(choice, chosen.random_share, &cuts), whole, cuts }, bytes)
+        let whole = self.sides(pool, &chosen);
+        let bytes = chosen.bytes + bytes_after(&cuts, candidates);
+        let rule = self.rule(pool, chosen.random_share, &cuts);
+        Attempt { split: Split { rule, whole, cuts }, bytes }
+    }
+
+    /// Bytes that the random split holds out among the documents outside a pool.
+    fn random_bytes_outside(&self, Pool { candidates, copies, .. }: &Pool) -> u64 {
+        let text = self.text;
+        let by_chance = |candidate: &&Candidate| text.by_chance.get(candidate.number as usize) == Some(true);
+        let alone: u64 = candidates.iter().filter(by_chance).map(|candidate| candidate.bytes).sum();
+        let copied = copies.iter().filter(|&(&hash, _)| text.is_val_at_random(hash)).map(|(_, copies)| copies.bytes);
+        text.by_chance_bytes - alone - copied.sum::<u64>()
     }
 
     /// Chooses groups in the order of their hashes while they fit into the fraction, beside the
     /// `others` bytes of the random split. At least one group is left for training.
     fn choose_groups(&self, groups: &BTreeMap<u64, Group>, others: u64) -> Chosen {
+        let text = self.text;
         let mut chosen = Chosen {
             groups: BTreeSet::new(),
-            random_share: self.val_fraction,
+            random_share: text.val_fraction,
             bytes: others,
-            missing: (self.val_fraction * self.bytes as f64 - others as f64).max(0.0),
+            missing: (text.val_fraction * text.bytes as f64 - others as f64).max(0.0),
             // At most half of the distinct text: the rest is repetition, from which little can be
             // learnt.
-            room: (0.5 * (self.bytes - self.copied) as f64 - others as f64).max(0.0),
+            room: (0.5 * (text.bytes - self.copied_bytes) as f64 - others as f64).max(0.0),
         };
         for (&hash, &Group { bytes, distinct_bytes }) in groups {
             let fits = bytes as f64 <= chosen.missing && distinct_bytes as f64 <= chosen.room;
@@ -187,7 +231,7 @@ impl SplitBuilder {
     /// Raises the random split's fraction of the other documents, to at most a half, so that they
     /// make up the missing bytes.
     fn raise_random_share(&self, chosen: &mut Chosen, groups: &BTreeMap<u64, Group>, others: u64) {
-        let all = self.bytes - groups.values().map(|group| group.bytes).sum::<u64>();
+        let all = self.text.bytes - groups.values().map(|group| group.bytes).sum::<u64>();
         let more = chosen.missing.min(chosen.room).min(0.5 * all as f64 - others as f64).max(0.0);
         if more > 0.0 {
             chosen.random_share = (others as f64 + more) / all as f64;
@@ -198,62 +242,54 @@ impl SplitBuilder {
 
     /// For each document, whether it validates: chosen documents, and of the others those that the
     /// random split takes at this fraction.
-    fn sides(&self, Choice { candidates, copies, .. }: &Choice, chosen: &BTreeSet<u64>, random_share: f64) -> BitVec {
-        let more = (random_share > self.val_fraction).then(|| self.random_sides(random_share));
-        let by_chance = more.as_ref().unwrap_or(&self.by_chance);
+    fn sides(&self, Pool { candidates, copies, .. }: &Pool, Chosen { groups, random_share, .. }: &Chosen) -> BitVec {
+        let text = self.text;
+        // It is raised only if every document has a hash.
+        let is_raised = *random_share > text.val_fraction;
+        let raised = is_raised.then(|| random_sides(*random_share, &text.hashes, &text.near));
+        let by_chance = raised.as_ref().unwrap_or(&text.by_chance);
         let mut whole = BitVec::default();
         let mut rest = candidates.iter().peekable();
-        for number in 0..self.documents {
-            let hash = self.hashes.get(number as usize).filter(|&hash| copies.contains_key(hash));
+        for number in 0..text.documents {
+            let hash = text.hashes.get(number as usize).filter(|&hash| copies.contains_key(hash));
             whole.push(match (rest.next_if(|candidate| candidate.number == number), hash) {
-                (Some(candidate), _) => chosen.contains(&candidate.hash),
-                (None, Some(hash)) => chosen.contains(hash),
+                (Some(candidate), _) => groups.contains(&candidate.hash),
+                (None, Some(hash)) => groups.contains(hash),
                 (None, None) => by_chance.get(number as usize) == Some(true),
             });
         }
         whole
     }
 
-    /// The random split at another fraction, near-duplicates following their first. Every document
-    /// must have a hash.
-    fn random_sides(&self, share: f64) -> BitVec {
-        let mut sides = BitVec::default();
-        self.hashes.iter().for_each(|&hash| sides.push(is_in_lowest_share(share, hash)));
-        for group in &self.near.groups {
-            let side = sides.get(group[0].number as usize).unwrap_or_default();
-            group.iter().for_each(|document| sides.set(document.number as usize, side));
-        }
-        sides
-    }
-
     /// Where to cut the documents that were not chosen, so that their ends make up the missing
     /// bytes. Near-duplicates are cut only if the others are too short to reach half of the
     /// fraction.
     fn cuts_beside(&self, chosen: &Chosen, candidates: &[Candidate]) -> BTreeMap<u64, u64> {
-        if !self.cuts {
+        let text = self.text;
+        if !text.cuts {
             return BTreeMap::new();
         }
         let is_free = |candidate: &&Candidate| !chosen.groups.contains(&candidate.hash);
-        let long: Vec<&Candidate> = candidates.iter().filter(is_free).collect();
-        let unlike = long.iter().copied().filter(|candidate| !candidate.resembles).collect();
-        let (share, cuts) = ends(chosen.missing, unlike);
-        let cut = long.iter().filter(|candidate| cuts.contains_key(&candidate.number));
-        let behind = share * cut.map(|candidate| candidate.bytes as f64).sum::<f64>();
-        let is_enough = chosen.bytes as f64 + behind >= 0.5 * self.val_fraction * self.bytes as f64;
-        if is_enough || long.iter().all(|candidate| !candidate.resembles) { cuts } else { ends(chosen.missing, long).1 }
+        let free: Vec<&Candidate> = candidates.iter().filter(is_free).collect();
+        let unlike: Vec<&Candidate> = free.iter().copied().filter(|candidate| !candidate.resembles).collect();
+        let all_unlike = unlike.len() == free.len();
+        let Ends { cuts, bytes } = Ends::that_make_up(chosen.missing, unlike);
+        let is_enough = chosen.bytes as f64 + bytes >= 0.5 * text.val_fraction * text.bytes as f64;
+        if is_enough || all_unlike { cuts } else { Ends::that_make_up(chosen.missing, free).cuts }
     }
 
-    fn rule(&self, choice: &Choice, random_share: f64, cuts: &BTreeMap<u64, u64>) -> String {
-        let (candidates, documents) = (&choice.candidates, choice.documents());
-        let [percent, of_others] = [self.val_fraction, random_share].map(percent);
+    /// The rule in words.
+    fn rule(&self, pool: &Pool, random_share: f64, cuts: &BTreeMap<u64, u64>) -> String {
+        let (candidates, documents) = (&pool.candidates, pool.documents());
+        let [percent, of_others] = [self.text.val_fraction, random_share].map(percent);
         let resembling = candidates.iter().any(|candidate| candidate.resembles);
         let near = if resembling { " and near-duplicates" } else { "" };
         let mut whole = format!(
             "documents in the order of a seeded hash of their content, as long as they fit into {percent}% of the bytes; equal \
              documents{near} together"
         );
-        if documents != self.documents {
-            let longest = if choice.copies.is_empty() { "longest" } else { "longest or most repeated" };
+        if documents != self.text.documents {
+            let longest = if pool.copies.is_empty() { "longest" } else { "longest or most repeated" };
             whole = format!(
                 "of the {documents} {longest} {whole}; of the others those whose hash is in the lowest {of_others}% \
                  of its range"
@@ -271,7 +307,7 @@ impl SplitBuilder {
 }
 
 /// Approximate number of bytes after the cuts.
-fn behind(cuts: &BTreeMap<u64, u64>, candidates: &[Candidate]) -> u64 {
+fn bytes_after(cuts: &BTreeMap<u64, u64>, candidates: &[Candidate]) -> u64 {
     let end = |candidate: &Candidate| {
         let characters = candidate.characters - cuts.get(&candidate.number)?;
         Some(candidate.bytes as f64 * characters as f64 / candidate.characters as f64)
@@ -279,16 +315,19 @@ fn behind(cuts: &BTreeMap<u64, u64>, candidates: &[Candidate]) -> u64 {
     candidates.iter().filter_map(end).sum::<f64>() as u64
 }
 
-/// The fraction, at most a half, of each long document that makes up `wanted` bytes in total, and
-/// the resulting cuts.
-fn ends(wanted: f64, mut documents: Vec<&Candidate>) -> (f64, BTreeMap<u64, u64>) {
-    let share_of = |documents: &[&Candidate]| {
-        let bytes: u64 = documents.iter().map(|candidate| candidate.bytes).sum();
-        (wanted / bytes as f64).min(0.5)
-    };
-    let share = share_of(&documents);
-    documents.retain(|candidate| share * candidate.characters as f64 >= SHORTEST_END);
-    let share = share_of(&documents);
-    let cut = |candidate: &&Candidate| (candidate.number, characters_before(candidate.characters, share));
-    (share, documents.iter().map(cut).collect())
+impl Ends {
+    /// The same fraction of each document, at most a half, so that they make up `wanted` bytes in
+    /// total. Documents that are too short for a useful end are not cut.
+    fn that_make_up(wanted: f64, mut documents: Vec<&Candidate>) -> Self {
+        let share_of = |documents: &[&Candidate]| {
+            let bytes: u64 = documents.iter().map(|candidate| candidate.bytes).sum();
+            (wanted / bytes as f64).min(0.5)
+        };
+        let share = share_of(&documents);
+        documents.retain(|candidate| share * candidate.characters as f64 >= SHORTEST_END);
+        let share = share_of(&documents);
+        let cut = |candidate: &&Candidate| (candidate.number, characters_before(candidate.characters, share));
+        let bytes = share * documents.iter().map(|candidate| candidate.bytes as f64).sum::<f64>();
+        Self { cuts: documents.iter().map(cut).collect(), bytes }
+    }
 }

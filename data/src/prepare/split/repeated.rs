@@ -69,7 +69,7 @@ impl Repeated {
     /// All copies of each counted document, by hash; `hashes` are those of all documents. If some
     /// dropped out, documents that occur once are excluded: which of them are still counted depends
     /// on the reading order, so they would validate for having been read last.
-    pub fn copies(self, hashes: &[u64]) -> BTreeMap<u64, Copies> {
+    pub fn copies(&self, hashes: &[u64]) -> BTreeMap<u64, Copies> {
         let mut copies: BTreeMap<u64, Copies> = BTreeMap::new();
         for hash in hashes {
             if let Some(counted) = self.counted.get(hash) {

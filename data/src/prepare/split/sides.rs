@@ -1,4 +1,5 @@
-//! The result of the split: the side of every document, and where documents are cut.
+//! The result of the split: the side of every document, and where documents are cut; and what is
+//! close enough to the requested fraction.
 
 use bit_vec::BitVec;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,16 @@ pub const SHORTEST_END: f64 = 64.0;
 /// Characters before the cut that leaves `share` of them after it.
 pub fn characters_before(characters: u64, share: f64) -> u64 {
     ((characters as f64 * (1.0 - share)) as u64).clamp(1, characters - 1)
+}
+
+/// Whether a fraction of the bytes is close to the wanted one: half to one and a half times it.
+pub fn is_close_to_share(share: f64, wanted: f64) -> bool {
+    (0.5 * wanted..=1.5 * wanted).contains(&share)
+}
+
+/// A fraction in percent, rounded to four decimals.
+pub fn percent(share: f64) -> f64 {
+    (share * 1e6).round() / 1e4
 }
 
 /// Which text validates.

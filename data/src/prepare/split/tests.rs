@@ -1,7 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
+use super::repeated::Repeated;
 use super::*;
 use crate::near_duplicates::NearDuplicates;
+use crate::source::Dated;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
