@@ -49,13 +49,13 @@ impl Longest {
         let numbers: BTreeSet<u64> = longest.iter().map(|candidate| candidate.number).collect();
         let is_long = |group: &[Candidate]| group.iter().map(|document| document.bytes).sum::<u64>() > self.beaten;
         let has_long = |group: &[Candidate]| group.iter().any(|document| numbers.contains(&document.number));
-        with_groups(longest, near.groups.iter().filter(|group| is_long(group) || has_long(group)))
+        with_near_duplicates(longest, near.groups.iter().filter(|group| is_long(group) || has_long(group)))
     }
 }
 
 /// The candidates and these groups of near-duplicates, in reading order. Each group becomes
 /// candidates that share one hash and so stay together.
-pub fn with_groups<'a>(
+pub fn with_near_duplicates<'a>(
     candidates: Vec<Candidate>,
     groups: impl Iterator<Item = &'a Vec<Candidate>>,
 ) -> Vec<Candidate> {

@@ -15,7 +15,7 @@
 //! 50 and 60 bytes none fits, and both are too short to be cut, so the shorter validates (step 3).
 
 use super::builder::SplitBuilder;
-use super::candidates::{Candidate, with_groups};
+use super::candidates::{Candidate, with_near_duplicates};
 use super::random::random_sides;
 use super::repeated::Copies;
 use super::sides::{SHORTEST_END, Split, characters_before, percent};
@@ -129,7 +129,7 @@ impl Chooser<'_> {
     /// The pool of the candidates and of the documents with many copies, and their near-duplicates.
     fn with_copies(&self, candidates: Vec<Candidate>, mut copies: BTreeMap<u64, Copies>) -> Pool {
         let has_copies = |group: &&Vec<Candidate>| group.iter().any(|document| copies.contains_key(&document.hash));
-        let candidates = with_groups(candidates, self.text.near.groups.iter().filter(has_copies));
+        let candidates = with_near_duplicates(candidates, self.text.near.groups.iter().filter(has_copies));
         for candidate in &candidates {
             copies.remove(&self.text.own_hash(candidate));
         }
