@@ -17,8 +17,8 @@ const BLOCK_BYTES: u64 = 1 << 16;
 /// The size of the sample from which the encoding is guessed.
 const SAMPLE_BYTES: u64 = 1 << 20;
 
-/// How the bytes are decoded. Only `Ascii` is left again: at the first text that is not ASCII, for
-/// `Utf8` or for `Other` with a guess.
+/// How the bytes are decoded. This is fixed at the start, except that `Ascii` becomes `Utf8`, or
+/// `Other` by a guess, at the first text that is not ASCII.
 enum State {
     /// Only ASCII so far.
     Ascii,
