@@ -1,11 +1,11 @@
-//! A disk that remembers: what a program sees of it, and what a power cut may leave.
+//! A simulated disk: what a program sees of it, and what a power cut may leave.
 //!
-//! File systems differ in what they keep of what was never synced, so the rule is harsher than any
-//! of them. A file holds what it held at its last sync, and any number of the changes since, in
-//! their order, the last of them perhaps in part. A folder has the names that it had at its last
-//! sync, and any number of the changes since, in their order; a renaming inside one folder happens
-//! whole or not at all. Each file and each folder loses on its own: a file's name may be there
-//! without its bytes, and a folder without what is in it.
+//! File systems differ in how they treat data that was never synced, so the model is harsher than
+//! any of them. A file holds its content at the last sync plus any number of the later changes, in
+//! order, the last of them perhaps in part. A folder holds its names at the last sync plus any
+//! number of the later changes, in order; a rename within one folder is atomic. Files and folders
+//! lose changes independently: a file's name may be there without its bytes, and a folder without
+//! its entries.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,10 +14,10 @@ use std::{fs, io};
 
 use super::witness::Operation;
 
-/// What is below a folder, by path: what each file holds, and `None` for a folder.
+/// The entries below a folder, by path: a file's content, and `None` for a folder.
 pub type Tree = BTreeMap<String, Option<Arc<Vec<u8>>>>;
 
-/// A file system, changed by one operation after another. Its first node is the top folder.
+/// A file system, changed by one operation after another. Node 0 is the root folder.
 #[derive(Clone)]
 pub struct Disk(Vec<Node>);
 
@@ -27,25 +27,25 @@ enum Node {
     Folder(Cached<BTreeMap<String, usize>, Names>),
 }
 
-/// Something that changes in memory first: what it is now, what it is on the disk, and the changes
-/// between the two.
+/// Data that is changed in memory first: its current state, its state on the disk, and the changes
+/// that lead from the second to the first.
 #[derive(Clone)]
 struct Cached<T, C> {
     now: T,
     durable: T,
-    since: Vec<C>,
+    pending: Vec<C>,
 }
 
 trait Change<T> {
-    /// Makes the change.
-    fn make(&self, of: &mut T);
-    /// The first part of it, where it can happen in part; `share` is below 1.
-    fn part(&self, share: f64) -> Option<Self>
+    /// Applies the change to `target`.
+    fn apply(&self, target: &mut T);
+    /// A torn version of the change: its first `share` (below 1), for changes that are not atomic.
+    fn torn(&self, share: f64) -> Option<Self>
     where
         Self: Sized;
 }
 
-/// A change of what a file holds.
+/// A change of a file's content.
 #[derive(Clone)]
 enum Edit {
     Write(u64, Arc<Vec<u8>>),
@@ -53,8 +53,8 @@ enum Edit {
 }
 
 impl Change<Arc<Vec<u8>>> for Edit {
-    fn make(&self, of: &mut Arc<Vec<u8>>) {
-        let content = Arc::make_mut(of);
+    fn apply(&self, target: &mut Arc<Vec<u8>>) {
+        let content = Arc::make_mut(target);
         match self {
             Self::Write(from, bytes) => {
                 let (from, to) = (*from as usize, *from as usize + bytes.len());
@@ -65,7 +65,7 @@ impl Change<Arc<Vec<u8>>> for Edit {
         }
     }
 
-    fn part(&self, share: f64) -> Option<Self> {
+    fn torn(&self, share: f64) -> Option<Self> {
         match self {
             Self::Write(from, bytes) => {
                 Some(Self::Write(*from, bytes[..(share * bytes.len() as f64) as usize].to_vec().into()))
@@ -75,59 +75,59 @@ impl Change<Arc<Vec<u8>>> for Edit {
     }
 }
 
-/// A change of the names in a folder: each with its node, or without one where it is gone.
+/// A change of the names in a folder: each name's new node, or `None` if the name is removed.
 #[derive(Clone)]
 struct Names(Vec<(String, Option<usize>)>);
 
 impl Change<BTreeMap<String, usize>> for Names {
-    fn make(&self, of: &mut BTreeMap<String, usize>) {
+    fn apply(&self, target: &mut BTreeMap<String, usize>) {
         for (name, node) in &self.0 {
             match node {
-                Some(node) => of.insert(name.clone(), *node),
-                None => of.remove(name),
+                Some(node) => target.insert(name.clone(), *node),
+                None => target.remove(name),
             };
         }
     }
 
-    fn part(&self, _share: f64) -> Option<Self> {
+    fn torn(&self, _share: f64) -> Option<Self> {
         None
     }
 }
 
 impl<T: Clone, C: Change<T>> Cached<T, C> {
     fn new(now: T) -> Self {
-        Self { durable: now.clone(), now, since: Vec::new() }
+        Self { durable: now.clone(), now, pending: Vec::new() }
     }
 
     fn change(&mut self, change: C) {
-        change.make(&mut self.now);
-        self.since.push(change);
+        change.apply(&mut self.now);
+        self.pending.push(change);
     }
 
     fn sync(&mut self) {
         self.durable = self.now.clone();
-        self.since.clear();
+        self.pending.clear();
     }
 
-    /// Keeps a share of the changes since the last sync.
+    /// Simulates a power cut: keeps this share of the changes since the last sync.
     fn lose(&mut self, share: f64) {
-        let kept = share * self.since.len() as f64;
+        let kept = share * self.pending.len() as f64;
         let (whole, rest) = (kept as usize, kept.fract());
         self.now = self.durable.clone();
-        self.since[..whole].iter().for_each(|change| change.make(&mut self.now));
-        let torn = self.since.get(whole).and_then(|change| change.part(rest));
-        torn.inspect(|part| part.make(&mut self.now));
+        self.pending[..whole].iter().for_each(|change| change.apply(&mut self.now));
+        let torn = self.pending.get(whole).and_then(|change| change.torn(rest));
+        torn.inspect(|torn| torn.apply(&mut self.now));
         self.sync();
     }
 }
 
 impl Disk {
-    /// A disk with nothing on it.
+    /// An empty disk.
     pub fn new() -> Self {
         Self(vec![Node::Folder(Cached::new(BTreeMap::new()))])
     }
 
-    /// Does what was done.
+    /// Applies an operation.
     pub fn apply(&mut self, operation: &Operation) {
         match operation {
             Operation::MakeFolder(path) => self.make(path, Node::Folder(Cached::new(BTreeMap::new()))),
@@ -160,7 +160,7 @@ impl Disk {
         self.rename(path, vec![(name(path), Some(self.0.len() - 1))]);
     }
 
-    /// Changes names in the folder that `path` is in.
+    /// Changes names in the parent folder of `path`.
     fn rename(&mut self, path: &Path, names: Vec<(String, Option<usize>)>) {
         let folder = self.find(path.parent().unwrap_or(Path::new("")));
         match &mut self.0[folder] {
@@ -187,8 +187,8 @@ impl Disk {
         })
     }
 
-    /// Takes the power away and gives it back; `share` says of each file and folder how much of
-    /// what was not synced it keeps, from 0 to 1.
+    /// Simulates a power cut; `share` says for each file and folder which share of its unsynced
+    /// changes survives, from 0 to 1.
     pub fn lose_power(&mut self, mut share: impl FnMut() -> f64) {
         for node in &mut self.0 {
             match node {
@@ -198,7 +198,7 @@ impl Disk {
         }
     }
 
-    /// What a program sees.
+    /// The tree that a program sees.
     pub fn tree(&self) -> Tree {
         let (mut tree, mut open) = (Tree::new(), vec![(String::new(), 0)]);
         while let Some((path, node)) = open.pop() {
@@ -218,15 +218,15 @@ fn name(path: &Path) -> String {
     ember_host::files::name_of(path).unwrap_or_default()
 }
 
-/// The path of what is called `name` in the folder `path`.
+/// The path of the entry `name` in the folder `path`.
 fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
 }
 
-/// Makes `folder` hold just this.
+/// Makes `folder` on the real disk hold exactly this tree.
 ///
 /// # Errors
-/// The machine's own disk's.
+/// I/O errors.
 pub fn lay_out(tree: &Tree, folder: &Path) -> io::Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
@@ -240,10 +240,10 @@ pub fn lay_out(tree: &Tree, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What is in a folder of the machine's own disk.
+/// Reads a folder of the real disk.
 ///
 /// # Errors
-/// That disk's.
+/// I/O errors.
 pub fn read(folder: &Path) -> io::Result<Tree> {
     let mut tree = Tree::new();
     let mut open = vec![String::new()];

@@ -1,4 +1,4 @@
-//! What happens to a run, drawn at random.
+//! Randomly drawn histories: what happens to a run.
 
 use std::fmt::{self, Debug, Formatter};
 use std::path::Path;
@@ -7,19 +7,19 @@ use proptest::prelude::*;
 
 use super::witness::{Full, Operation};
 
-/// The folder of a run, below the place that it lives in.
+/// Name of the run folder in the working folder.
 pub const RUN: &str = "run";
 
-/// All that happens to a run until it is left alone and comes to its end.
+/// All that happens to a run before it is left alone to finish.
 #[derive(Clone)]
 pub struct History {
-    /// How the run is set.
+    /// The run's settings.
     pub settings: Settings,
-    /// What happens, one session after another.
+    /// The events, one session after another.
     pub sessions: Vec<Session>,
 }
 
-/// In lines that are short, and that Rust reads: they can be pasted into a test.
+/// Prints short lines of valid Rust, to be pasted into a test.
 impl Debug for History {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         write!(f, "{:?}", self.settings)?;
@@ -27,28 +27,28 @@ impl Debug for History {
     }
 }
 
-/// How a run is set.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Steps between two evaluations, saves, rows and samples; a sample interval of 0 is never.
+    /// Steps between two evaluations, saves, rows and samples; a sample interval of 0 means never.
     pub eval_interval: u64,
     pub checkpoint_interval: u64,
     pub log_interval: u64,
     pub sample_interval: u64,
     pub keep_checkpoints: u64,
-    /// Evaluations without a new best; 0 for any number.
+    /// Evaluations without a new best before the run ends; 0 for no limit.
     pub patience: u64,
     /// Whether an average of the weights is kept.
     pub average: bool,
     pub tensorboard: bool,
-    /// Whether the text is prepared in the run's folder, and not before.
+    /// Whether the run prepares its text itself, in its folder, or uses a text prepared before.
     pub prepares: bool,
-    /// Milliseconds in which the run is promised to end, by its own clock.
+    /// Time budget of the run in milliseconds of its own clock.
     pub promised: Option<u64>,
 }
 
 impl Settings {
-    /// Looked at in every way at each step.
+    /// Logs, saves, evaluates and samples at every step.
     pub const EVERY_STEP: Self = Self {
         eval_interval: 1,
         checkpoint_interval: 1,
@@ -62,9 +62,9 @@ impl Settings {
         promised: None,
     };
 
-    /// What is set for such a run, but for its text and its length. Its rate grows far beyond what
-    /// is good: the best step is seldom the last. It is not calibrated: the twin, which is evaluated
-    /// at each step, would have other temperatures.
+    /// The configuration of such a run except text and length. The learning rate grows far too
+    /// large, so that the best step is seldom the last. Calibration is off: the twin, which is
+    /// evaluated at every step, would have other temperatures.
     pub fn assignments(&self) -> Vec<String> {
         let Self { eval_interval, checkpoint_interval, log_interval, sample_interval, keep_checkpoints, .. } = self;
         let Self { patience, average, tensorboard, .. } = self;
@@ -80,37 +80,37 @@ impl Settings {
     }
 }
 
-/// Lengths of runs, in steps: multiples of every interval, so that a run that was made longer is
-/// looked at as if it had always been.
+/// Lengths of runs, in steps: multiples of every interval, so that a lengthened run is evaluated,
+/// saved and sampled at the same steps as one that was that long from the start.
 pub const LENGTHS: [u64; 2] = [6, 12];
 
-/// A program at work on the run, from its start to its end.
+/// One process that trains the run, from its start to its end.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// The length that is asked for, in steps; one that is made longer is never made shorter.
+    /// The requested length in steps; a lengthened run is never shortened again.
     pub max_steps: u64,
     /// When the disk is full.
     pub full: Option<Full>,
-    /// How it ends, unless it comes to its own end first.
+    /// How the session ends, unless the run finishes first.
     pub end: End,
 }
 
-/// How a session ends, each after so many operations on the disk.
+/// How a session ends; the number is the count of disk operations before the event.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
-    /// By itself.
+    /// The run finishes.
     Done,
-    /// Somebody asks it to stop.
+    /// The session is asked to stop.
     Stop(usize),
     /// It is killed.
     Kill(usize),
-    /// The power goes; by a number the disk loses what was not synced ([`super::life::lose_power`]).
+    /// A power cut; the seed decides which unsynced changes are lost ([`super::life::lose_power`]).
     PowerCut(usize, u64),
 }
 
 impl End {
-    /// Operations after which nothing more is done.
-    pub fn cut(self) -> Option<usize> {
+    /// The number of operations that take effect, if the session is cut short.
+    pub fn cut_after(self) -> Option<usize> {
         match self {
             Self::Kill(after) | Self::PowerCut(after, _) => Some(after),
             Self::Done | Self::Stop(_) => None,
@@ -118,11 +118,11 @@ impl End {
     }
 }
 
-/// What a session was.
+/// Outcome of a session.
 pub struct Ran {
-    /// What it did to the disk.
+    /// Its operations on the disk.
     pub operations: Vec<Operation>,
-    /// How it ended by itself: its error, if it was one. `None` where it was cut short.
+    /// How it ended by itself: success or its error. `None` if it was cut short.
     pub ended: Option<Result<(), Failure>>,
 }
 
@@ -130,17 +130,17 @@ pub struct Ran {
 #[derive(Debug)]
 pub struct Failure {
     pub line: String,
-    /// Whether it was for want of room.
+    /// Whether the cause was a full disk.
     pub is_full_disk: bool,
 }
 
-/// Something that trains runs: the library, or the program.
+/// Runs training sessions: the library, or the program.
 pub trait Trains {
-    /// Goes on with the run in `place`, or begins it where there is none.
+    /// Resumes the run in `place`, or begins it if there is none.
     fn session(&self, place: &Path, settings: &Settings, session: &Session) -> Ran;
 }
 
-/// A history of at most a few sessions.
+/// Strategy for histories of fewer than five sessions.
 pub fn history() -> impl Strategy<Value = History> {
     let session = (any::<bool>(), full(), end()).prop_map(|(is_long, full, end)| {
         let max_steps = LENGTHS[usize::from(is_long)];

@@ -1,4 +1,4 @@
-//! The library as what trains: sessions in this process, with a clock of their own.
+//! The library as the trainer: sessions in this process, with a simulated clock.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
@@ -21,19 +21,19 @@ use tempfile::TempDir;
 use super::history::{End, Failure, RUN, Ran, Session, Settings, Trains};
 use super::witness::{self, Operation};
 
-/// Nanoseconds that pass each time that somebody reads the clock.
+/// Nanoseconds that pass each time the clock is read.
 const TICK: u64 = 1_000_000;
 
-/// A folder in memory, where the machine has such a disk; it is gone when dropped.
+/// A temporary folder, in memory if the machine has such a file system.
 pub fn scratch() -> TempDir {
     let place = |folder: &Path| tempfile::Builder::new().prefix("ember-history-").tempdir_in(folder);
     place(Path::new("/dev/shm")).or_else(|_| place(&std::env::temp_dir().canonicalize().unwrap())).unwrap()
 }
 
-/// A text in which something can be learned, and its tokens.
+/// A text with something to learn, and its tokens.
 pub struct Library {
     texts: TempDir,
-    /// The one thread that trains.
+    /// The pool of one thread that trains.
     pool: ThreadPool,
 }
 
@@ -51,7 +51,7 @@ impl Library {
         library
     }
 
-    /// What is set for a run.
+    /// The configuration of a run.
     pub fn assignments(&self, settings: &Settings) -> Vec<String> {
         let text = self.texts.path().join(if settings.prepares { "count.txt" } else { "tokens" });
         let text = format!("text=[{text:?}]");
@@ -66,40 +66,41 @@ impl Library {
 
     fn train(&self, run: &Path, set: &Settings, max_steps: u64, stop: &dyn Fn() -> bool) -> Result<Option<Trained>> {
         let length = format!("max_steps={max_steps}");
-        let taken_up = if run.join(CONFIG).is_file() {
-            // The clock has chosen the length of a run that was promised to end.
+        let run_to_train = if run.join(CONFIG).is_file() {
+            // The time budget has already chosen the run's length.
             let changes = if set.promised.is_some() { Vec::new() } else { vec![length] };
             Some(resume(run, &changes, device::select(DeviceChoice::Cpu)?, &Alone, &mut Silent)?)
         } else {
             let mut settings = self.settings(set);
             settings.set(&length)?;
             let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent)?;
-            // Of a pace that is nothing the clock would make a run of a hundred million steps.
-            let foreseen = Pace { step_s: 0.002, look_s: 0.005 };
-            let clock = |promised| TimeBudget::new(Instant::now(), promised as f64 / 1000.0, u64::MAX, foreseen);
+            // A simulated step takes almost no time: measured, it would give a run of a hundred
+            // million steps.
+            let pace = Pace { step_s: 0.002, look_s: 0.005 };
+            let clock = |promised| TimeBudget::new(Instant::now(), promised as f64 / 1000.0, u64::MAX, pace);
             let begun = start.begin(run, &Alone, &DefaultHooks, &mut Silent)?;
             begun.map(|run| Run { time_budget: set.promised.map(clock), ..run })
         };
-        taken_up.map(|run| run.train(&Alone, &mut Silent, stop)).transpose()
+        run_to_train.map(|run| run.train(&Alone, &mut Silent, stop)).transpose()
     }
 }
 
-/// Read by the sessions of this process while they are at work.
+/// Held for reading while a session of this process runs.
 pub static SESSIONS: RwLock<()> = RwLock::new(());
 
-/// What a session is left by that is cut short.
+/// Panic payload that ends a session that is cut short.
 struct CutShort;
 
 impl Trains for Library {
     fn session(&self, place: &Path, settings: &Settings, session: &Session) -> Ran {
         let _at_work = SESSIONS.read().unwrap_or_else(PoisonError::into_inner);
-        let done = Arc::new(Mutex::new(Vec::<Operation>::new()));
-        let keeps = Arc::clone(&done);
-        witness::watch(place, session.full.clone(), move |operation| keeps.lock().unwrap().push(operation));
-        let count = || done.lock().unwrap().len();
+        let recorded = Arc::new(Mutex::new(Vec::<Operation>::new()));
+        let sink = Arc::clone(&recorded);
+        witness::watch(place, session.full.clone(), move |operation| sink.lock().unwrap().push(operation));
+        let count = || recorded.lock().unwrap().len();
         let stop = || {
-            if session.end.cut().is_some_and(|cut| count() >= cut) {
-                panic::resume_unwind(Box::new(CutShort)); // silently
+            if session.end.cut_after().is_some_and(|cut| count() >= cut) {
+                panic::resume_unwind(Box::new(CutShort)); // without a message
             }
             matches!(session.end, End::Stop(after) if count() >= after)
         };
@@ -114,7 +115,7 @@ impl Trains for Library {
             Err(payload) if payload.is::<CutShort>() => None,
             Err(payload) => panic::resume_unwind(payload),
         };
-        let operations = std::mem::take(&mut *done.lock().unwrap());
+        let operations = std::mem::take(&mut *recorded.lock().unwrap());
         Ran { operations, ended }
     }
 }

@@ -1,7 +1,7 @@
-//! The witness as a library that the loader puts before all others of a program: what the program
-//! does to its disk goes into a journal, and at its time it is sent a signal.
+//! The witness as a preloaded library (LD_PRELOAD): writes the program's disk operations into a
+//! journal, and sends the program a signal at the requested moment.
 
-#![allow(unsafe_code)] // the loader calls it, and it writes where it does not see itself
+#![allow(unsafe_code)] // called by the loader; writes the journal past its own functions
 
 #[path = "witness.rs"]
 mod witness;
@@ -11,13 +11,13 @@ use std::os::fd::IntoRawFd;
 
 use witness::{Operation, Orders};
 
-/// What the loader calls before the program begins.
+/// Called by the loader before `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
-    // Of several processes the first alone writes into a run.
+    // Of several processes only rank 0 writes into the run.
     let follows = std::env::var("OMPI_COMM_WORLD_RANK").is_ok_and(|rank| rank != "0");
     let Some(orders) = std::env::var_os(witness::ORDERS).filter(|_| !follows) else { return };
     let orders = std::fs::read(orders).expect("orders of the test");
@@ -36,8 +36,8 @@ extern "C" fn begin() {
     obey();
     witness::watch(&folder, full, move |operation: Operation| {
         let line = serde_json::to_string(&operation).expect("an operation") + "\n";
-        // Not as a file: that would be seen.
-        // SAFETY: bytes that are there, into a file that stays open.
+        // The system call itself: `write` is the witness's own function here.
+        // SAFETY: `line` is initialized, and the journal stays open.
         unsafe { libc::syscall(libc::SYS_write, journal, line.as_ptr(), line.len()) };
         obey();
     });

@@ -1,4 +1,4 @@
-//! The program as what trains: a process for each session, with the witness loaded before it.
+//! The program as the trainer: a process for each session, with the witness preloaded.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,15 +14,14 @@ use super::witness::{ORDERS, Operation, Orders};
 pub struct Program {
     library: Library,
     program: PathBuf,
-    /// Processes that train together, by `mpirun`.
+    /// Processes that train together under `mpirun`.
     processes: u32,
     witness: PathBuf,
 }
 
 impl Program {
-    /// The program, which learns from the library's text: the one that is named in `EMBER_TRAIN`,
-    /// as so many as `PROCESSES` says, else what is built here. The witness is an example of this
-    /// package.
+    /// The program named in `EMBER_TRAIN`, by default the one built here, on the library's text, in
+    /// `PROCESSES` processes. The witness is an example target of this package.
     pub fn new(library: Library) -> Self {
         let program = PathBuf::from(env!("CARGO_BIN_EXE_ember-train"));
         let witness = program.with_file_name("examples/libwitness.so");
@@ -33,12 +32,12 @@ impl Program {
         Self { library, program, processes, witness }
     }
 
-    /// The program, with the witness that follows these orders; of several processes each has one.
+    /// The command with the witness and its orders; with several processes, each loads the witness.
     fn watched(&self, orders: &Path) -> Command {
-        let surroundings = [("LD_PRELOAD", &*self.witness), (ORDERS, orders)];
+        let environment = [("LD_PRELOAD", &*self.witness), (ORDERS, orders)];
         if self.processes == 1 {
             let mut command = Command::new(&self.program);
-            command.envs(surroundings);
+            command.envs(environment);
             return command;
         }
         let mut command = Command::new("mpirun");
@@ -50,7 +49,7 @@ impl Program {
             "-n",
             &self.processes.to_string(),
         ]);
-        for (name, value) in surroundings {
+        for (name, value) in environment {
             command.args(["-x", &format!("{name}={}", value.display())]);
         }
         command.arg(&self.program);
@@ -60,15 +59,15 @@ impl Program {
 
 impl Trains for Program {
     fn session(&self, place: &Path, settings: &Settings, session: &Session) -> Ran {
-        let beside = scratch();
-        let (orders, journal) = (beside.path().join("orders"), beside.path().join("journal"));
+        let files = scratch();
+        let (orders, journal) = (files.path().join("orders"), files.path().join("journal"));
         let signal = match session.end {
             End::Done => None,
             End::Stop(after) => Some((after, if after % 2 == 0 { libc::SIGINT } else { libc::SIGTERM })),
             End::Kill(after) | End::PowerCut(after, _) => Some((after, libc::SIGKILL)),
         };
-        let told = Orders { folder: place.to_owned(), journal: journal.clone(), full: session.full.clone(), signal };
-        std::fs::write(&orders, serde_json::to_vec(&told).unwrap()).unwrap();
+        let content = Orders { folder: place.to_owned(), journal: journal.clone(), full: session.full.clone(), signal };
+        std::fs::write(&orders, serde_json::to_vec(&content).unwrap()).unwrap();
         let mut command = self.watched(&orders);
         if place.join(RUN).join(CONFIG).is_file() {
             command.args(["resume", RUN]);
@@ -79,13 +78,13 @@ impl Trains for Program {
         command.args(["--set", &format!("max_steps={}", session.max_steps), "--device", "cpu", "--threads", "1"]);
         command.current_dir(place).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = start(&mut command).wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         let ended = match output.status.code() {
             Some(0 | INTERRUPTED) => Some(Ok(())),
-            Some(OF_MPIRUN_BY_SIGNAL..) | None => None,
-            // Or `mpirun` hears first of a process that missed the killed one.
-            Some(1) if matches!(signal, Some((_, libc::SIGKILL))) && said.contains(MISSED) => None,
-            code => Some(Err(failure(&said, code))),
+            Some(MPIRUN_SIGNALED..) | None => None,
+            // `mpirun` may first report another rank, which failed because the killed one was gone.
+            Some(1) if matches!(signal, Some((_, libc::SIGKILL))) && stderr.contains(LOST_PEER) => None,
+            code => Some(Err(failure(&stderr, code))),
         };
         let journal = std::fs::read_to_string(journal).expect("the witness was not loaded");
         let operations = journal.lines().map(|line| serde_json::from_str::<Operation>(line).unwrap()).collect();
@@ -93,25 +92,25 @@ impl Trains for Program {
     }
 }
 
-/// The exit code of a program that was asked to stop.
+/// Exit code of a program that was asked to stop.
 const INTERRUPTED: i32 = 130;
-/// From here on, what a signal that ended one of its processes makes of the exit code of `mpirun`.
-const OF_MPIRUN_BY_SIGNAL: i32 = 129;
-/// What the process of another rank says of the killed one, before it ends with an error.
-const MISSED: &str = "error: run: the process of rank 0 ";
+/// Lowest exit code of `mpirun` if a signal ended one of its processes.
+const MPIRUN_SIGNALED: i32 = 129;
+/// Start of the error of another rank that lost the killed one.
+const LOST_PEER: &str = "error: run: the process of rank 0 ";
 
-/// What a program said that ended with this code: its line of an error, or that of the first of
-/// several processes, behind which the others and `mpirun` have words of their own.
-fn failure(said: &str, code: Option<i32>) -> Failure {
-    let error = said.lines().find(|line| line.starts_with("error: "));
-    let line = error.or(said.lines().last()).unwrap_or_default();
+/// The failure of a program with this standard error and exit code: its error line. Of several
+/// processes the first error counts; the others and `mpirun` print more after it.
+fn failure(stderr: &str, code: Option<i32>) -> Failure {
+    let error = stderr.lines().find(|line| line.starts_with("error: "));
+    let line = error.or(stderr.lines().last()).unwrap_or_default();
     let is_full_disk = line.contains("disk is full") || line.contains("No space left on device");
-    let is_said = code == Some(1) && line.starts_with("error: ");
-    Failure { line: format!("exit code {code:?}: {line}"), is_full_disk: is_said && is_full_disk }
+    let is_reported = code == Some(1) && line.starts_with("error: ");
+    Failure { line: format!("exit code {code:?}: {line}"), is_full_disk: is_reported && is_full_disk }
 }
 
-/// Starts a program while no session of this process is at work: until the program begins it holds all
-/// that this process has open, the locks of runs too.
+/// Starts a program while no session of this process runs: until its exec, the child holds all of
+/// this process's open files, including the locks of runs.
 fn start(command: &mut Command) -> Child {
     let _alone = SESSIONS.write().unwrap_or_else(PoisonError::into_inner);
     command.spawn().unwrap()
