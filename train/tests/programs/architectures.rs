@@ -1,6 +1,6 @@
-//! Every architecture through both programs: trained, stopped and resumed, saved as the class that
-//! computes it, opened, searched, scored, explained and measured; and what no class computes
-//! refused before the text is read.
+//! Every architecture through both programs: trained, stopped, resumed, saved under its
+//! transformers class, loaded, searched, scored, explained and measured. Combinations that no class
+//! computes are refused before the text is read.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{NOT_CALIBRATED, Place, SMALL, end_of, small_run};
 
-/// Settings, and the class of transformers that their checkpoints are of.
+/// Settings, and the transformers class of their checkpoints.
 const SHAPES: [(&str, &str); 5] = [
     ("--set architecture=llama", "LlamaForCausalLM"),
     ("--set architecture=llama --set n_head=4 --set n_kv_head=1 --set bias=true --set n_inner=44", "LlamaForCausalLM"),
@@ -24,13 +24,13 @@ fn every_architecture_trains_resumes_and_writes() {
         let [whole, halves] = ["whole", "halves"].map(|name| format!("runs/{name}-{number}"));
         for (run, steps) in [(&whole, 14), (&halves, 7)] {
             let settings = format!("{shape} {NOT_CALIBRATED} --set lr_decay_steps=14");
-            place.train(&format!("{} {settings}", small_run(&place, run, steps))).well();
+            place.train(&format!("{} {settings}", small_run(&place, run, steps))).succeeds();
         }
-        // The second run ended halfway: told to go further, it must reach the first one's end.
+        // The second run ended halfway: resumed, it must reach the first one's end.
         let settings = place.path(&halves).join("config.toml");
         let text = fs::read_to_string(&settings).unwrap();
         fs::write(&settings, text.replace("max_steps = 7\n", "max_steps = 14\n")).unwrap();
-        place.train(&format!("resume {halves} --device cpu")).well();
+        place.train(&format!("resume {halves} --device cpu")).succeeds();
         let [(weights, moments, _), (resumed, resumed_moments, _)] =
             [&whole, &halves].map(|run| end_of(&place.path(run)));
         assert!(weights == resumed && moments == resumed_moments, "{shape}: resumed to other numbers");
@@ -39,25 +39,27 @@ fn every_architecture_trains_resumes_and_writes() {
         let config: Value = serde_json::from_slice(&fs::read(config).unwrap()).unwrap();
         assert_eq!(config["architectures"][0], class, "{shape}");
 
-        // With the cache and without it, by beams, and as known text: the same log-probabilities.
+        // Cached (greedy) and uncached (scoring) passes give the same log-probabilities; beam
+        // search runs.
         let from = format!("--from {whole} --device cpu --format json");
-        let greedy = place.generate(&format!("text one~and {from} --strategy greedy --max-new-tokens 9")).well().json();
-        let beams = place.generate(&format!("text one~and {from} --num-beams 3 --max-new-tokens 9")).well().json();
+        let greedy =
+            place.generate(&format!("text one~and {from} --strategy greedy --max-new-tokens 9")).succeeds().json();
+        let beams = place.generate(&format!("text one~and {from} --num-beams 3 --max-new-tokens 9")).succeeds().json();
         assert_eq!(beams[0]["ids"].as_array().unwrap().len(), 9, "{shape}");
         let text = greedy[0]["text"].as_str().unwrap().replace(' ', "~").replace('\n', "\\n");
         if !text.contains('\\') {
-            let scored = place.generate(&format!("score one~and{text} {from}")).well().json();
+            let scored = place.generate(&format!("score one~and{text} {from}")).succeeds().json();
             let tail: f64 =
                 scored[0]["logprobs"].as_array().unwrap().iter().rev().take(9).filter_map(Value::as_f64).sum();
             let score = greedy[0]["score"].as_f64().unwrap();
             assert!((tail - score).abs() < 1e-3, "{shape}: scored {tail}, written with {score}");
         }
         let explained =
-            place.generate(&format!("explain one~and --from {whole} --device cpu --max-new-tokens 3")).well();
+            place.generate(&format!("explain one~and --from {whole} --device cpu --max-new-tokens 3")).succeeds();
         assert!(!explained.out.is_empty());
         let ledger =
             format!("ledger {whole} --device cpu --repeats 1 --time 24 --new-tokens 4 --batch-size 2 --format json");
-        assert_eq!(place.train(&ledger).well().json().iter().filter(|line| line["kind"] == "mode").count(), 7);
+        assert_eq!(place.train(&ledger).succeeds().json().iter().filter(|line| line["kind"] == "mode").count(), 7);
     }
 }
 
@@ -73,7 +75,7 @@ fn parts_that_no_class_has_together_are_refused_before_the_text_is_read() {
         ("architecture=llama --set mlp=gelu", "mlp = gelu does not go with positions = rotary"),
         ("architecture=qwen3 --set bias=true", "qk_norm = true does not go with bias = true"),
     ] {
-        // The text is missing: had it been looked for, that would have been said.
+        // The text is missing: an attempt to read it would give another error.
         let ran = place.train(&format!("run missing.txt --out run {SMALL} --set {set}"));
         assert_eq!(ran.code, Some(2), "{set}: {}", ran.err);
         assert!(ran.err.contains(says), "{set}: {}", ran.err);

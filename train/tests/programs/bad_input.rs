@@ -1,6 +1,6 @@
-//! Every kind of bad input gets one clear line, in `docs/bad-input.md`: what is typed, the exit
-//! code and the line, kept word for word. After a change of words, `EMBER_BLESS=1 cargo test
-//! --release -p ember-train --test programs bad_input` writes the page again; read what changed.
+//! Every kind of bad input gets one clear line, recorded word for word in `docs/bad-input.md` with
+//! the command and the exit code. After a change of wording, `EMBER_BLESS=1 cargo test --release -p
+//! ember-train --test programs bad_input` rewrites the page; review the diff.
 
 mod cases;
 mod files;
@@ -52,7 +52,7 @@ fn bad_input_gets_the_line_that_the_page_shows() {
     assert_eq!(page.lines().count(), kept.lines().count());
 }
 
-/// Every file below a folder, locks aside.
+/// Every file below a folder, except lock files.
 fn listing(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];

@@ -1,4 +1,4 @@
-//! `ember-train bench`: what it shows, not how fast anything is.
+//! `ember-train bench`: its output, not its timings.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{Place, small_run};
 
 /// The one object that the command prints.
 fn measured(place: &Place, arguments: &str) -> Value {
-    let ran = place.train(&format!("bench {arguments} --device cpu --warmup 0 --format json")).well();
+    let ran = place.train(&format!("bench {arguments} --device cpu --warmup 0 --format json")).succeeds();
     let [line] = &ran.json()[..] else { panic!("{}", ran.out) };
     line.clone()
 }
@@ -34,7 +34,7 @@ fn a_shape_is_measured_part_by_part() {
     assert_eq!(number(&line, "/flops_per_token"), 6.0 * (28_064.0 - 16.0 * 32.0) + 12.0 * 2.0 * 32.0 * 16.0);
     let per_token = number(&line, "/flops_per_s") / number(&line, "/tokens_per_s");
     assert!((per_token / number(&line, "/flops_per_token") - 1.0).abs() < 1e-9);
-    // Weights, gradients and two moments of each at least.
+    // At least weights, gradients and two moments of each.
     assert!(number(&line, "/peak_bytes") > 16.0 * 28_064.0);
     for above_zero in ["/first_step_s", "/product_flops_per_s", "/copy_bytes_per_s"] {
         assert!(number(&line, above_zero) > 0.0);
@@ -44,30 +44,36 @@ fn a_shape_is_measured_part_by_part() {
 #[test]
 fn what_a_run_or_a_setting_says_is_what_is_measured() {
     let place = Place::new();
-    place.train(&small_run(&place, "a-run", 2)).well();
+    place.train(&small_run(&place, "a-run", 2)).succeeds();
     let of_run = measured(&place, "--from a-run --steps 1");
     assert_eq!((&of_run["batch_size"], &of_run["shape"]["n_embd"]), (&4.into(), &32.into()));
 
-    // In two passes, each in segments.
+    // Two micro-batches, with activation checkpointing.
     let set = "--set grad_accum_steps=2 --set activation_checkpointing=true --set precision=bf16 --set optimizer=muon";
-    let spared = measured(&place, &format!("--shape 2x2x64x65x16 --batch 4 --steps 9 {set}"));
+    let checkpointed = measured(&place, &format!("--shape 2x2x64x65x16 --batch 4 --steps 9 {set}"));
     assert_eq!(
-        (&spared["tokens_per_step"], &spared["micro_batch"], &spared["optimizer"], &spared["activation_checkpointing"]),
+        (
+            &checkpointed["tokens_per_step"],
+            &checkpointed["micro_batch"],
+            &checkpointed["optimizer"],
+            &checkpointed["activation_checkpointing"]
+        ),
         (&128.into(), &4.into(), &"muon".into(), &true.into())
     );
-    assert!(number(&spared, "/parts/backward_s/median") > 0.0);
+    assert!(number(&checkpointed, "/parts/backward_s/median") > 0.0);
 
-    let table = place.train("bench --shape 2x2x32x65x16 --batch 4 --steps 1 --device cpu").well().out;
+    let table = place.train("bench --shape 2x2x32x65x16 --batch 4 --steps 1 --device cpu").succeeds().out;
     for row in ["tokens/s", "ms a step", "  forward", "of a product", "peak memory"] {
         assert!(table.lines().any(|line| line.starts_with(row)), "{row} in\n{table}");
     }
 }
 
-/// A Qwen3's `head_dim` is no key of the run that begins from it, and need not go with its width.
+/// A Qwen3's `head_dim` is not a configuration key of a run that begins from it, and need not equal
+/// `n_embd / n_head`.
 #[test]
 fn a_run_is_measured_with_the_heads_of_the_model_that_it_began_from() {
     let place = Place::new();
-    place.train(&format!("{} --set architecture=qwen3", small_run(&place, "base", 1))).well();
+    place.train(&format!("{} --set architecture=qwen3", small_run(&place, "base", 1))).succeeds();
     let base = place.path("base/checkpoints/step-00000001");
     let shape = ember_model::folder::read_config(&base).unwrap();
     let shape = ember_model::GptConfig { n_embd: 33, head_size: 10, ..shape };
@@ -78,7 +84,7 @@ fn a_run_is_measured_with_the_heads_of_the_model_that_it_began_from() {
     for file in ["tokenizer.json", "tokenizer_config.json"] {
         std::fs::copy(base.join(file), model.join(file)).unwrap();
     }
-    place.train("run count.txt --init model --out run --set max_steps=2 --set batch_size=4 --device cpu").well();
+    place.train("run count.txt --init model --out run --set max_steps=2 --set batch_size=4 --device cpu").succeeds();
     let line = measured(&place, "--from run --steps 1");
     assert_eq!((&line["shape"]["n_embd"], &line["shape"]["head_size"]), (&33.into(), &10.into()));
     let ran = place.train("bench --from run --set init=model --device cpu");

@@ -1,5 +1,5 @@
-//! What a run decides by its evaluations, `best` and what it keeps, is the same however it was
-//! interrupted.
+//! The decisions that a run bases on its evaluations (`best` and which checkpoints it keeps) do not
+//! depend on interruptions.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Place, SMALL, text};
 
-/// Evaluations of a run: steps and losses.
+/// Steps and losses of a run's evaluations.
 fn evaluations(run: &Path) -> Vec<(u64, f64)> {
     let log = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     let rows = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -20,8 +20,8 @@ fn best(run: &Path) -> String {
     name
 }
 
-/// A run whose best step is neither the first nor the last that is evaluated: its rate grows until
-/// the model is spoilt.
+/// A run whose best step is neither the first nor the last evaluated one: its learning rate grows
+/// until the model diverges.
 fn wild_run(out: &str, steps: u32) -> String {
     let wild = "--set precision=f32 --set architecture=gpt2 --set optimizer=adamw --set schedule=cosine --set learning_rate=1 --set warmup_steps=60 --set eval_interval=5 --set sample_interval=0";
     format!("run count.txt --out {out} --set max_steps={steps} {SMALL} {wild}")
@@ -31,15 +31,15 @@ fn wild_twins(more: &str) -> Place {
     let place = Place::new();
     place.write("count.txt", text());
     for out in ["twin", "run"] {
-        place.train(&format!("{} {more}", wild_run(out, 30))).well();
+        place.train(&format!("{} {more}", wild_run(out, 30))).succeeds();
     }
     place
 }
 
-/// Goes on with both for as long, and compares what they decided.
+/// Resumes both for the same number of steps, and compares their decisions.
 fn go_on_and_compare(place: &Place) {
     for out in ["twin", "run"] {
-        place.train(&format!("resume {out} --set max_steps=45 --device cpu")).well();
+        place.train(&format!("resume {out} --set max_steps=45 --device cpu")).succeeds();
     }
     let (run, twin) = (place.path("run"), place.path("twin"));
     assert_eq!(best(&run), best(&twin));
@@ -90,7 +90,7 @@ fn a_run_of_a_version_that_kept_less_is_refused_with_a_way_on() {
 #[test]
 fn an_evaluation_that_was_interrupted_is_made_by_the_resume() {
     let place = Place::new();
-    // An evaluation of several batches, and steps that are short beside it.
+    // An evaluation of several batches, much longer than a step.
     place.write("count.txt", text().repeat(8));
     let run = |out: &str| {
         format!(
@@ -99,7 +99,7 @@ fn an_evaluation_that_was_interrupted_is_made_by_the_resume() {
              --set val_fraction=0.5 --set sample_interval=0 --threads 1"
         )
     };
-    place.train(&run("twin")).well();
+    place.train(&run("twin")).succeeds();
     let mut child = place.command("ember-train", &run("run")).spawn().unwrap();
     let began = Instant::now();
     while !place.path("run/latest").exists() && began.elapsed() < Duration::from_secs(60) {
@@ -107,11 +107,11 @@ fn an_evaluation_that_was_interrupted_is_made_by_the_resume() {
     }
     std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    // Interrupted after the save of step 20, before its row: no step more was taken.
+    // Interrupted after the save of step 20 and before its row: no further step was taken.
     assert_eq!(fs::read_to_string(place.path("run/latest")).unwrap().trim(), "step-00000020");
     assert_eq!(evaluations(&place.path("run")), []);
 
-    place.train("resume run --device cpu --threads 1").well();
+    place.train("resume run --device cpu --threads 1").succeeds();
     assert_eq!(evaluations(&place.path("run")), evaluations(&place.path("twin")));
     assert_eq!(best(&place.path("run")), best(&place.path("twin")));
 }
@@ -122,19 +122,19 @@ fn a_step_of_many_passes_that_was_interrupted_is_taken_by_the_resume() {
     let place = Place::new();
     place.write("count.txt", text());
     let run = |out: &str| format!("run count.txt --out {out} {SMALL} --set max_steps=1 --set grad_accum_steps=2000");
-    place.train(&run("twin")).well();
+    place.train(&run("twin")).succeeds();
     let child = place.command("ember-train", &run("run")).spawn().unwrap();
     let began = Instant::now();
     while !place.path("run/metrics.jsonl").exists() && began.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(1));
     }
-    std::thread::sleep(Duration::from_millis(300)); // in the midst of two thousand passes
+    std::thread::sleep(Duration::from_millis(300)); // in the middle of the 2000 micro-batches
     std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     let ran = super::wait(child);
     assert_eq!(ran.code, Some(130), "{}", ran.err);
     assert!(ran.err.contains("interrupted at step 0, which is saved"), "{}", ran.err);
 
-    place.train("resume run --device cpu").well();
+    place.train("resume run --device cpu").succeeds();
     assert!(super::end_of(&place.path("run")) == super::end_of(&place.path("twin")), "other numbers");
 }
 
@@ -149,7 +149,7 @@ fn a_long_sample_that_was_interrupted_is_drawn_by_the_resume() {
              --set sample_interval=4 --set sample_tokens=1000"
         )
     };
-    place.train(&run("twin")).well();
+    place.train(&run("twin")).succeeds();
     let mut child = place.command("ember-train", &run("run")).spawn().unwrap();
     let began = Instant::now();
     let log = || fs::read_to_string(place.path("run/metrics.jsonl")).unwrap_or_default();
@@ -158,12 +158,13 @@ fn a_long_sample_that_was_interrupted_is_drawn_by_the_resume() {
     }
     std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    // Interrupted in the middle of the sample: no step more was taken, and there is no half of one.
+    // Interrupted in the middle of the sample: no further step was taken, and no partial sample is
+    // kept.
     assert_eq!(fs::read_to_string(place.path("run/latest")).unwrap().trim(), "step-00000004");
     let drawn = |run: &str| fs::read_to_string(place.path(run).join("samples/samples.jsonl")).unwrap_or_default();
     assert_eq!(drawn("run"), "");
 
-    place.train("resume run --device cpu").well();
+    place.train("resume run --device cpu").succeeds();
     assert_eq!(drawn("run"), drawn("twin"));
 }
 
@@ -172,22 +173,22 @@ fn a_run_learns_from_the_tokens_it_began_with_wherever_it_is_resumed() {
     let place = Place::new();
     place.write("count.txt", text());
     place.write("other.txt", text().chars().rev().collect::<String>());
-    let ran = place.train("prepare count.txt --out tokens").well();
+    let ran = place.train("prepare count.txt --out tokens").succeeds();
     assert!(ran.out.ends_with("\ntokens is ready: train on it with `ember-train run tokens`\n"), "{}", ran.out);
     fs::create_dir_all(place.path("run/data")).unwrap(); // as an interrupted preparation leaves it
-    place.train(&format!("run tokens --out run --set max_steps=6 {SMALL}")).well();
-    // From another folder: the path of the tokens is not one from here.
+    place.train(&format!("run tokens --out run --set max_steps=6 {SMALL}")).succeeds();
+    // From another folder: the stored path of the tokens is not relative to this one.
     let mut elsewhere = place.command("ember-train", "resume ../run --set max_steps=8 --device cpu");
     fs::create_dir(place.path("elsewhere")).unwrap();
-    let ran = super::Ran::from(elsewhere.current_dir(place.path("elsewhere")).output().unwrap()).well();
+    let ran = super::Ran::from(elsewhere.current_dir(place.path("elsewhere")).output().unwrap()).succeeds();
     assert!(ran.err.contains("resuming ../run at step 6"), "{}", ran.err);
 
     fs::rename(place.path("tokens"), place.path("away")).unwrap();
     let ran = place.train("resume run --set max_steps=10 --device cpu");
     assert!(ran.code == Some(1) && ran.err.contains("tokens is not a folder"), "{}", ran.err);
 
-    // As many tokens of the same tokenizer, and another text.
-    place.train("prepare other.txt --out tokens").well();
+    // The same tokenizer and number of tokens, but another text.
+    place.train("prepare other.txt --out tokens").succeeds();
     let ran = place.train("resume run --set max_steps=10 --device cpu");
     assert_eq!(ran.code, Some(1), "{}", ran.err);
     let line = "tokens has a different training text than run was trained on; put the folder back as it was, or \
@@ -196,17 +197,17 @@ fn a_run_learns_from_the_tokens_it_began_with_wherever_it_is_resumed() {
 
     fs::remove_dir_all(place.path("tokens")).unwrap();
     fs::rename(place.path("away"), place.path("tokens")).unwrap();
-    place.train("resume run --set max_steps=10 --device cpu").well();
+    place.train("resume run --set max_steps=10 --device cpu").succeeds();
 }
 
 #[test]
 fn a_folder_that_is_called_as_the_text_of_a_run_is_not_taken_for_it() {
     let place = Place::new();
     place.write("book/count.txt", text());
-    place.train(&format!("run book --out run --set max_steps=6 {SMALL}")).well();
+    place.train(&format!("run book --out run --set max_steps=6 {SMALL}")).succeeds();
     place.write("other.txt", text().chars().rev().collect::<String>());
-    place.train("prepare other.txt --out elsewhere/book").well();
+    place.train("prepare other.txt --out elsewhere/book").succeeds();
     let mut elsewhere = place.command("ember-train", "resume ../run --set max_steps=8 --device cpu");
-    let ran = super::Ran::from(elsewhere.current_dir(place.path("elsewhere")).output().unwrap()).well();
+    let ran = super::Ran::from(elsewhere.current_dir(place.path("elsewhere")).output().unwrap()).succeeds();
     assert!(ran.err.contains("resuming ../run at step 6"), "{}", ran.err);
 }

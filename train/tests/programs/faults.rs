@@ -1,5 +1,5 @@
-//! Faults, brought about for real: each ends in the line that docs/faults.md shows, and in a run
-//! that can be resumed.
+//! Real faults: each ends with the line that docs/faults.md shows, and with a run that can be
+//! resumed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use ember_model::folder::{TensorFile, write_checksums, write_tensors};
 
 use super::{NOT_CALIBRATED, Place, Ran, SMALL, end_of, root, small_run, text};
 
-/// The line of standard error that has all of `parts`, each of which docs/faults.md must show too.
+/// The line of standard error that contains all of `parts`; docs/faults.md must contain each part.
 #[track_caller]
 fn documented_line<'a>(ran: &'a Ran, parts: &[&str]) -> &'a str {
     let page = fs::read_to_string(root().join("docs/faults.md")).unwrap();
@@ -25,7 +25,7 @@ fn checkpoint(run: &Path, step: u64) -> PathBuf {
     run.join(format!("checkpoints/step-{step:08}"))
 }
 
-/// Changes keys of the configuration that a run folder keeps.
+/// Changes keys in the config.toml of a run folder.
 fn set(run: &Path, changes: &[(&str, &str)]) {
     let path = run.join("config.toml");
     let mut config = fs::read_to_string(&path).unwrap();
@@ -54,8 +54,8 @@ fn saved(run: &Path) -> Vec<String> {
     names
 }
 
-/// A run of 8 steps on a text with a rare letter, whose row of the token table is then made NaN:
-/// every batch with that letter gives a loss that is not finite, and no other batch does.
+/// A run of 8 steps on a text with a rare letter, whose row of the token table is then set to NaN:
+/// exactly the batches with that letter give a non-finite loss.
 fn run_with_a_poisoned_letter(place: &Place) -> PathBuf {
     let lines = text().lines().map(str::to_owned).collect::<Vec<_>>();
     let rare: String = lines
@@ -68,20 +68,20 @@ fn run_with_a_poisoned_letter(place: &Place) -> PathBuf {
         .train(&format!(
             "run rare.txt --out poisoned --set architecture=gpt2 --set tied_head=false --set max_steps=8 {SMALL} {NOT_CALIBRATED}"
         ))
-        .well();
+        .succeeds();
     let run = place.path("poisoned");
     let weights = checkpoint(&run, 8).join("model.safetensors");
     let file = TensorFile::open(&weights).unwrap();
     let mut tensors: Vec<_> = file.names().iter().map(|name| file.read(name).unwrap()).collect();
     let wte = tensors.iter_mut().find(|tensor| tensor.name.ends_with("wte.weight")).unwrap();
-    let letter = place_in_vocabulary(&checkpoint(&run, 8), "Q");
+    let letter = token_id(&checkpoint(&run, 8), "Q");
     wte.values[letter * 32..(letter + 1) * 32].fill(f32::NAN);
     write_tensors(&weights, &tensors).unwrap();
     write_checksums(&checkpoint(&run, 8)).unwrap();
     run
 }
 
-fn place_in_vocabulary(checkpoint: &Path, letter: &str) -> usize {
+fn token_id(checkpoint: &Path, letter: &str) -> usize {
     let tokenizer: serde_json::Value =
         serde_json::from_slice(&fs::read(checkpoint.join("tokenizer.json")).unwrap()).unwrap();
     tokenizer["model"]["vocab"][letter].as_u64().unwrap() as usize
@@ -94,14 +94,14 @@ fn nan_in_a_batch_stops_the_step_and_not_the_run() {
     copy_folder(&run, &place.path("halves"));
     copy_folder(&run, &place.path("short"));
     set(&run, &[("max_steps", "40"), ("max_skipped_batches", "20")]);
-    let ran = place.train("resume poisoned --device cpu").well();
+    let ran = place.train("resume poisoned --device cpu").succeeds();
     documented_line(&ran, &["is not finite in the checkpoint that training starts from"]);
     let line = documented_line(&ran, &["the loss is not finite, so the step is skipped; first in embeddings, "]);
-    let letter = place_in_vocabulary(&checkpoint(&run, 40), "Q");
+    let letter = token_id(&checkpoint(&run, 40), "Q");
     assert!(line.contains(&format!("wte.weight [{letter}, 0], 32 of its ")), "{line}");
     assert!(line.contains("learning rate ") && line.contains("gradient norm "), "{line}");
 
-    // The report holds the batch, and the window it names has the letter.
+    // The report contains the batch, and the window it names contains the letter.
     let reports: Vec<_> = fs::read_dir(run.join("reports")).unwrap().map(|entry| entry.unwrap().path()).collect();
     let skips: Vec<_> = metrics(&run).into_iter().filter(|row| !row["skipped"].is_null()).collect();
     assert!(!skips.is_empty() && reports.len() == skips.len(), "{reports:?} {skips:?}");
@@ -115,18 +115,19 @@ fn nan_in_a_batch_stops_the_step_and_not_the_run() {
     assert_eq!(skips.last().unwrap()["skipped"], skips.len());
     assert_eq!(metrics(&run).last().unwrap()["step"], 40);
 
-    // Stopped on the way and resumed: the same bits, the same batches left out.
+    // Stopped halfway and resumed: the same bits, the same batches skipped.
     set(&place.path("halves"), &[("max_steps", "21"), ("max_skipped_batches", "20")]);
-    place.train("resume halves --device cpu").well();
+    place.train("resume halves --device cpu").succeeds();
     set(&place.path("halves"), &[("max_steps", "40")]);
-    place.train("resume halves --device cpu").well();
+    place.train("resume halves --device cpu").succeeds();
     let (whole, halves) = (end_of(&run), end_of(&place.path("halves")));
     assert!(whole.0 == halves.0 && whole.1 == halves.1, "the resumed run ended in other numbers");
     let skipped =
         |rows: &[serde_json::Value]| rows.iter().filter(|r| !r["skipped"].is_null()).cloned().collect::<Vec<_>>();
     assert_eq!(skipped(&whole.2), skipped(&halves.2));
 
-    // One batch too many: the last good step is saved, and the run can go on once it is allowed to.
+    // One skipped batch too many: the last good step is saved, and the run can resume with a higher
+    // limit.
     let short = place.path("short");
     set(&short, &[("max_steps", "40"), ("max_skipped_batches", "0")]);
     let ran = place.train("resume short --device cpu");
@@ -136,7 +137,7 @@ fn nan_in_a_batch_stops_the_step_and_not_the_run() {
         fs::read_to_string(short.join("latest")).unwrap().trim().trim_start_matches("step-").parse().unwrap();
     assert!(line.contains(&format!("step {last} is saved")), "{line}");
     set(&short, &[("max_skipped_batches", "20")]);
-    place.train("resume short --device cpu").well();
+    place.train("resume short --device cpu").succeeds();
     let (whole, short) = (end_of(&run), end_of(&short));
     assert!(whole.0 == short.0 && whole.1 == short.1, "the resumed run ended in other numbers");
 }
@@ -145,23 +146,23 @@ fn nan_in_a_batch_stops_the_step_and_not_the_run() {
 fn spikes_are_dealt_with_as_asked_and_logged() {
     let place = Place::new();
     for (spikes, rows_with) in [("clip", "spike"), ("skip", "skipped")] {
-        // A threshold so low that ordinary gradients pass it.
+        // A threshold so low that ordinary gradients exceed it.
         let more = format!("--set spikes={spikes} --set spike_factor=1.05");
-        place.train(&format!("{} {more}", small_run(&place, spikes, 60))).well();
+        place.train(&format!("{} {more}", small_run(&place, spikes, 60))).succeeds();
         let rows = metrics(&place.path(spikes));
         assert!(rows.iter().any(|row| !row[rows_with].is_null() && !row["spike"].is_null()), "{rows:?}");
         assert_eq!(rows.iter().any(|row| !row["skipped"].is_null()), spikes == "skip");
-        place.train(&format!("verify-resume count.txt --steps 25 {SMALL} {more}")).well();
+        place.train(&format!("verify-resume count.txt --steps 25 {SMALL} {more}")).succeeds();
     }
 }
 
-/// A run of 8 steps that is to go on to 40, and the end that it has undisturbed.
+/// A run of 8 steps that will be resumed to step 40, and an undisturbed copy that has reached it.
 fn run_to_go_on(place: &Place, more: &str) -> (PathBuf, PathBuf) {
-    place.train(&format!("{} {NOT_CALIBRATED} {more}", small_run(place, "run", 8))).well();
+    place.train(&format!("{} {NOT_CALIBRATED} {more}", small_run(place, "run", 8))).succeeds();
     let (run, twin) = (place.path("run"), place.path("twin"));
     set(&run, &[("max_steps", "40")]);
     copy_folder(&run, &twin);
-    place.train("resume twin --device cpu").well();
+    place.train("resume twin --device cpu").succeeds();
     (run, twin)
 }
 
@@ -170,8 +171,8 @@ fn run_to_go_on(place: &Place, more: &str) -> (PathBuf, PathBuf) {
 fn a_disk_that_is_full_at_a_save_costs_nothing_that_was_saved() {
     let place = Place::new();
     let (run, twin) = run_to_go_on(&place, "");
-    // No file may grow beyond 50 or 100 KB, as the shell counts: the weights do not fit, the logs
-    // do.
+    // A file size limit of 50 or 100 KB, depending on the shell's unit: the weights exceed it, the
+    // logs do not.
     let program = place.command("ember-train", "").get_program().to_owned();
     let script = format!("ulimit -f 100; exec {} resume run --device cpu", program.display());
     let limited = Command::new("sh").args(["-c", &script]).current_dir(place.0.path()).output().unwrap();
@@ -186,7 +187,7 @@ fn a_disk_that_is_full_at_a_save_costs_nothing_that_was_saved() {
         &["error: could not save step 40 (run/checkpoints/step-00000008 is intact; free some space and resume)"],
     );
     assert_eq!(saved(&run), ["step-00000008"]);
-    place.train("resume run --device cpu").well();
+    place.train("resume run --device cpu").succeeds();
     assert!(end_of(&run) == end_of(&twin), "the resumed run ended in other numbers");
 }
 
@@ -195,7 +196,7 @@ fn a_disk_that_is_full_at_a_save_costs_nothing_that_was_saved() {
 fn a_save_looks_for_room_first() {
     let place = Place::new();
     let (run, _) = run_to_go_on(&place, "");
-    // A disk of 3 MB in a name space of its own, where the system lets an ordinary user have one.
+    // A 3 MB disk in a private mount namespace, if the system allows one to unprivileged users.
     let program = place.command("ember-train", "").get_program().to_owned();
     let script = format!(
         "mkdir small && mount -t tmpfs -o size=3m none small && cp -r run small/ && \
@@ -229,17 +230,17 @@ fn a_damaged_checkpoint_is_put_aside_for_the_newest_whole_one() {
         let mut bytes = fs::read(&path).unwrap();
         damage(&mut bytes);
         fs::write(&path, bytes).unwrap();
-        let ran = place.train(&format!("resume {name} --device cpu")).well();
+        let ran = place.train(&format!("resume {name} --device cpu")).succeeds();
         let line = documented_line(&ran, &["damaged", "(set aside as "]);
         assert!(line.contains(&format!("{name}/checkpoints/step-00000008/{file}")), "{line}");
         assert!(ran.err.contains(&format!("resuming {name} at step 7")), "{}", ran.err);
         assert_eq!(saved(&copy)[0], "damaged-step-00000008");
-        // The end of the first session wrote a row at step 8 that an uninterrupted run has not:
-        // weights and moments decide.
+        // The first session's last step wrote a row at step 8 that an uninterrupted run does not
+        // have, so only weights and moments are compared.
         let (ended, undisturbed) = (end_of(&copy), end_of(&twin));
         assert!(ended.0 == undisturbed.0 && ended.1 == undisturbed.1, "{name}: the resumed run ended in other numbers");
     }
-    // Where none is whole, nothing is touched.
+    // If no checkpoint is whole, nothing is changed.
     for step in [7, 8] {
         fs::write(checkpoint(&run, step).join("config.json"), "{}").unwrap();
     }
@@ -253,7 +254,7 @@ fn a_damaged_checkpoint_is_put_aside_for_the_newest_whole_one() {
 fn killed_during_a_save_and_resumed_ends_in_the_same_bits() {
     let place = Place::new();
     let run_of = |out: &str| format!("{} --set checkpoint_interval=1", small_run(&place, out, 60));
-    place.train(&run_of("whole")).well();
+    place.train(&run_of("whole")).succeeds();
     let began = Instant::now();
     let mut kills = 0;
     let mut arguments = run_of("killed");
@@ -271,12 +272,12 @@ fn killed_during_a_save_and_resumed_ends_in_the_same_bits() {
         arguments = "resume killed --device cpu".to_owned();
     }
     assert!(kills > 0);
-    place.train("resume killed --device cpu").well();
+    place.train("resume killed --device cpu").succeeds();
     assert!(end_of(&place.path("whole")) == end_of(&place.path("killed")), "the resumed run ended in other numbers");
 }
 
-/// What is being written in checkpoints/, or was when the program was killed, and when each last
-/// changed.
+/// Unfinished files and folders in checkpoints/ (being written, or left by a kill), with their
+/// times of modification.
 fn unfinished(run: &Path) -> Vec<(PathBuf, SystemTime)> {
     let Ok(entries) = fs::read_dir(run.join("checkpoints")) else { return Vec::new() };
     let unfinished = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(".unfinished-"));
@@ -289,7 +290,7 @@ fn a_half_written_row_is_passed_over() {
     let (run, twin) = run_to_go_on(&place, "");
     let path = run.join("metrics.jsonl");
     fs::write(&path, fs::read_to_string(&path).unwrap() + "{\"step\":9,\"train_l").unwrap();
-    place.train("resume run --device cpu").well();
+    place.train("resume run --device cpu").succeeds();
     assert!(end_of(&run) == end_of(&twin));
 }
 
@@ -299,7 +300,7 @@ fn a_resume_that_fails_leaves_the_configuration() {
     let (run, _) = run_to_go_on(&place, "");
     let (config, log) = (run.join("config.toml"), run.join("metrics.jsonl"));
     let before = [&config, &log].map(|file| fs::read_to_string(file).unwrap());
-    // Half a row, and a whole one with a loss that is no number.
+    // Half a row, and a whole row whose loss is not a number.
     for row in ["{\"step\":1,", "{\"step\":1,\"val_loss\":\"low\"}"] {
         let damaged = format!("{row}\n{}", before[1]);
         fs::write(&log, &damaged).unwrap();
@@ -314,7 +315,7 @@ fn a_resume_that_fails_leaves_the_configuration() {
 fn a_run_without_a_new_best_ends_early_and_keeps_what_it_was_told_to() {
     let place = Place::new();
     let more = "--set patience=2 --set eval_interval=5 --set keep_checkpoints=3 --set learning_rate=0.5";
-    let ran = place.train(&format!("{} {more}", small_run(&place, "run", 400))).well();
+    let ran = place.train(&format!("{} {more}", small_run(&place, "run", 400))).succeeds();
     let run = place.path("run");
     let line = documented_line(&ran, &["no new best in 2 evaluations (patience): the run ends at step "]).to_owned();
     let evaluations: Vec<_> = metrics(&run).into_iter().filter(|row| !row["val_loss"].is_null()).collect();
@@ -327,13 +328,12 @@ fn a_run_without_a_new_best_ends_early_and_keeps_what_it_was_told_to() {
     assert_eq!(fs::read_to_string(run.join("best")).unwrap().trim(), format!("step-{best:08}"));
     assert!(kept.contains(&format!("step-{best:08}")) && kept.contains(&format!("step-{last:08}")), "{kept:?}");
     assert!(kept.len() == 3 || kept.len() == 4, "{kept:?}");
-    // The save comes first, then the evaluation that it could be lost by, then what names it the
-    // best.
+    // A step is saved before its evaluation, and `best` is written after it.
     let written = |file: PathBuf| fs::metadata(file).unwrap().modified().unwrap();
     assert!(written(checkpoint(&run, best).join("checksums.json")) <= written(run.join("best")));
-    // Done is done.
+    // Resuming a finished run changes nothing.
     let rows = metrics(&run);
-    let ran = place.train("resume run --device cpu").well();
+    let ran = place.train("resume run --device cpu").succeeds();
     assert!(ran.err.contains(&line), "{}", ran.err);
     assert_eq!(metrics(&run), rows);
 }
@@ -342,13 +342,13 @@ fn a_run_without_a_new_best_ends_early_and_keeps_what_it_was_told_to() {
 fn stopping_and_resuming_is_shown_to_change_nothing() {
     let place = Place::new();
     place.write("count.txt", text());
-    let ran = place.train(&format!("verify-resume count.txt --steps 8 --format json {SMALL}")).well();
+    let ran = place.train(&format!("verify-resume count.txt --steps 8 --format json {SMALL}")).succeeds();
     let answer = &ran.json()[0];
     assert!(
         answer["same"] == true && answer["difference"].is_null() && answer["values"].as_u64() > Some(1000),
         "{answer}"
     );
-    let ran = place.train(&format!("verify-resume count.txt --steps 8 --quiet {SMALL}")).well();
+    let ran = place.train(&format!("verify-resume count.txt --steps 8 --quiet {SMALL}")).succeeds();
     assert!(
         ran.out.starts_with("the same bits on cpu after 8 + 8 steps as after 16: ") && ran.err.is_empty(),
         "{ran:?}"
@@ -377,7 +377,7 @@ fn a_run_that_is_moved_while_it_trains_ends_with_a_line_and_can_be_resumed() {
     fs::rename(&elsewhere, &here).unwrap();
     let latest = fs::read_to_string(here.join("latest")).unwrap();
     let step: u64 = latest.trim().trim_start_matches("step-").parse().unwrap();
-    place.train(&format!("resume here --device cpu --set max_steps={}", step + 3)).well();
+    place.train(&format!("resume here --device cpu --set max_steps={}", step + 3)).succeeds();
 }
 
 #[test]
@@ -397,8 +397,8 @@ fn tokens_that_are_cut_short_while_a_run_reads_them_end_it_with_a_line() {
     let line = documented_line(&ran, &["was truncated while it was in use; prepare the text again"]);
     assert_eq!(line, "error: cut/data/train.bin was truncated while it was in use; prepare the text again");
     assert!(!ran.err.contains("panicked") && !ran.err.contains("mistake in the program"), "{}", ran.err);
-    // Put back, the run goes on.
+    // With the file restored, the run can be resumed.
     fs::write(&tokens, whole).unwrap();
     let step = metrics(&run).last().unwrap()["step"].as_u64().unwrap();
-    place.train(&format!("resume cut --device cpu --set max_steps={}", step + 10)).well();
+    place.train(&format!("resume cut --device cpu --set max_steps={}", step + 10)).succeeds();
 }

@@ -9,7 +9,7 @@ fn every_set_of_instructions_learns_the_same() {
     let with = |set: &str| {
         let arguments = format!("{} --set precision=f32 --set dropout=0", small_run(&place, set, 20));
         let output = place.command("ember-train", &arguments).env("EMBER_SIMD", set).output().unwrap();
-        super::Ran::from(output).well();
+        super::Ran::from(output).succeeds();
         let metrics = std::fs::read_to_string(place.path(set).join("metrics.jsonl")).unwrap();
         let line = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["train_loss"].as_f64();
         metrics.lines().filter_map(line).collect::<Vec<_>>()

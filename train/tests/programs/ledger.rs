@@ -1,5 +1,5 @@
-//! `ember-train ledger`: what it predicts is what it measures, and what it measures is what the
-//! modes are.
+//! `ember-train ledger`: predictions match measurements, and measurements show the properties of
+//! each mode.
 
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,7 @@ fn mode<'a>(lines: &'a [Value], name: &str) -> &'a Value {
     lines.iter().find(|line| line["mode"] == name).unwrap()
 }
 
-/// At shapes where another part is the largest each time: activations, attention weights, logits,
-/// weights.
+/// Each shape makes another part the largest: activations, attention weights, logits, weights.
 #[test]
 fn predicted_memory_is_measured_memory() {
     let place = Place::new();
@@ -39,19 +38,19 @@ fn predicted_memory_is_measured_memory() {
         "architecture=llama tokenizer=bpe:300 n_layer=3 n_head=4 n_kv_head=2 n_embd=64 context_length=128 dropout=0.1 batch_size=4",
         "architecture=qwen3 tokenizer=bpe:300 n_layer=2 n_head=4 n_embd=128 context_length=64 dropout=0 batch_size=4 tied_head=false",
     ] {
-        // One thread: the buffers that matrix products keep for each thread are then there before
-        // the first reading.
+        // One thread: the per-thread buffers of matrix products then exist before the first
+        // measurement.
         let set = format!("--set {}", shape.replace(' ', " --set "));
         let ran = place.train(&format!(
             "ledger --config stories-cpu {set} --new-tokens 3 --repeats 1 --threads 1 --device cpu --format json"
         ));
-        let lines = ran.well().json();
+        let lines = ran.succeeds().json();
         assert_eq!(modes(&lines).len(), 7);
         for entry in modes(&lines) {
             for part in PARTS {
                 let [predicted, measured] = ["predicted", "measured"].map(|side| entry[side][part].as_f64().unwrap());
-                // A quarter of a megabyte is for what is no tensor: names, lists, the graph's own
-                // nodes.
+                // A quarter of a megabyte for everything that is not a tensor: names, lists, the
+                // graph's nodes.
                 let allowed = 0.03 * predicted + 262_144.0;
                 assert!(
                     (predicted - measured).abs() <= allowed,
@@ -73,27 +72,26 @@ fn the_step_that_grows_is_that_of_the_run() {
             "ledger --config stories-cpu {set} --set activation_checkpointing={checkpointing} --growth --repeats 1 --threads 1 \
              --device cpu --new-tokens 3 --format json"
         ));
-        let lines = ran.well().json();
+        let lines = ran.succeeds().json();
         let [step, growth] = [mode(&lines, "training_step"), &lines[lines.len() - 1]];
         [&step["measured"]["peak_bytes"], &growth["training_bytes"]].map(|bytes| bytes.as_f64().unwrap())
     };
-    let ([_, plain], [step, spared]) = (longest(false), longest(true));
-    assert!(spared < 0.8 * plain, "{spared} of {plain}");
-    assert!((spared - step).abs() < 0.05 * step + 262_144.0, "{spared} is not {step}");
+    let ([_, plain], [step, checkpointed]) = (longest(false), longest(true));
+    assert!(checkpointed < 0.8 * plain, "{checkpointed} of {plain}");
+    assert!((checkpointed - step).abs() < 0.05 * step + 262_144.0, "{checkpointed} is not {step}");
 }
 
 #[test]
 fn the_modes_are_what_they_say() {
     let place = Place::new();
-    place.train(&small_run(&place, "runs/count", 5)).well();
+    place.train(&small_run(&place, "runs/count", 5)).succeeds();
     let arguments = "ledger --device cpu --repeats 2 --time 24 --new-tokens 8 --batch-size 3";
-    let lines = place.train(&format!("{arguments} --growth --html page.html --format json")).well().json();
+    let lines = place.train(&format!("{arguments} --growth --html page.html --format json")).succeeds().json();
     let subject = &lines[0];
     assert_eq!((&subject["kind"], &subject["real_text"]), (&"subject".into(), &true.into()));
     assert_eq!((subject["batch_size"].as_u64(), subject["time"].as_u64()), (Some(3), Some(24)));
 
-    // Dropout 0.1 acts where there is a graph, and nowhere else; everything else is the same
-    // numbers.
+    // Dropout of 0.1 is active only in modes with a graph; all other modes give the same logits.
     for entry in modes(&lines) {
         let (nodes, off) = (entry["graph_nodes"].as_u64().unwrap(), entry["logits_difference"].as_f64().unwrap());
         let training = ["training_step", "forward_with_graph"].map(Value::from).contains(&entry["mode"]);
@@ -117,13 +115,13 @@ fn the_modes_are_what_they_say() {
     assert_eq!(page.matches("<svg").count(), 6);
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
     assert!(!page.contains("{{") && !page.contains("http") && !page.contains("NaN"), "{page}");
-    // The table fits a terminal of 100 columns, the model's own line aside.
-    let ran = place.train(arguments).well();
+    // The table fits a terminal of 100 columns, except the line with the model.
+    let ran = place.train(arguments).succeeds();
     assert!(ran.out.lines().skip(1).all(|line| line.chars().count() <= 100), "{}", ran.out);
     assert!(ran.out.contains("decode uncached"), "{}", ran.out);
 }
 
-/// Each mode is timed for ten seconds here.
+/// A mode takes ten seconds here.
 #[cfg(unix)]
 #[test]
 fn a_ledger_is_interrupted_in_the_middle_of_a_mode() {

@@ -1,5 +1,5 @@
-//! Both programs, as a user runs them: built one at a time, started as processes, judged by what
-//! they print, write and exit with.
+//! Both programs as a user runs them: built separately, started as processes, judged by their
+//! output, files and exit codes.
 #![allow(clippy::unwrap_used)]
 
 mod architectures;
@@ -36,8 +36,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The folder of the programs, each built by itself: a build of both would put automatic
-/// differentiation into ember-generate.
+/// The folder of the programs. They are built separately: one build of both would enable automatic
+/// differentiation in ember-generate.
 fn programs() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -55,7 +55,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// A folder to run in, gone at the end.
+/// A temporary folder to run in.
 struct Place(TempDir);
 
 impl Place {
@@ -80,7 +80,7 @@ impl Place {
         command
     }
 
-    /// Runs to the end; a `~` in the arguments is a space inside one argument.
+    /// Runs a program to its end; `~` in the arguments stands for a space inside one argument.
     fn run(&self, program: &str, arguments: &str) -> Ran {
         Ran::from(self.command(program, arguments).output().unwrap())
     }
@@ -113,7 +113,7 @@ impl From<Output> for Ran {
 
 impl Ran {
     #[track_caller]
-    fn well(self) -> Self {
+    fn succeeds(self) -> Self {
         assert_eq!(self.code, Some(0), "{}\n{}", self.out, self.err);
         self
     }
@@ -123,7 +123,7 @@ impl Ran {
     }
 }
 
-/// A text in which something can be learned: counting, in words.
+/// A text with something to learn: counting in words.
 fn text() -> String {
     let words = ["one", "two", "three", "four", "five", "six", "seven"];
     (0..1500).map(|i| format!("{} and then {}.\n", words[i % 7], words[(i + 1) % 7])).collect()
@@ -134,11 +134,11 @@ const SMALL: &str = "--device cpu --set n_layer=2 --set n_head=2 --set n_embd=32
     --set eval_interval=20 --set checkpoint_interval=7 --set log_interval=5 --set sample_interval=20 --set sample_tokens=40 \
     --set dropout=0.1 --set grad_accum_steps=2 --set warmup_steps=5";
 
-/// For a run that ends and is then made longer: it is evaluated once more than one that was always as
-/// long, and what is saved from there on is divided by what that evaluation found.
+/// For a run that ends and is then lengthened: it has one more evaluation than a run that was that
+/// long from the start, and its later checkpoints are divided by that evaluation's temperature.
 const NOT_CALIBRATED: &str = "--set calibrate=false";
 
-/// What a run on this processor computes in where nothing is said.
+/// The default precision of a run on this CPU.
 fn usual_precision() -> &'static str {
     if ember_kernels::multiplies_bf16() { "bf16" } else { "f32" }
 }
@@ -151,7 +151,7 @@ fn small_run(place: &Place, out: &str, steps: u32) -> String {
 #[test]
 fn a_text_becomes_a_checkpoint_becomes_text() {
     let place = Place::new();
-    let ran = place.train(&small_run(&place, "runs/count", 60)).well();
+    let ran = place.train(&small_run(&place, "runs/count", 60)).succeeds();
     assert!(ran.err.contains("n_embd") || ran.err.contains("parameters"), "{}", ran.err);
     for file in ["config.toml", "metrics.jsonl", "loss.svg", "latest", "best", "data/manifest.json"] {
         assert!(place.path("runs/count").join(file).is_file(), "{file} is missing");
@@ -164,26 +164,26 @@ fn a_text_becomes_a_checkpoint_becomes_text() {
     {
         assert!(checkpoint.join(file).is_file(), "{file} is missing");
     }
-    // What it says of itself tells no path, and is the user's to write on.
+    // The model card contains no path, and the user's changes to it are kept.
     let card = std::fs::read_to_string(checkpoint.join("README.md")).unwrap();
     for words in ["# count\n", "| trained | step 60: ", "validation loss", "- count.txt (", "n_embd = "] {
         assert!(card.contains(words), "{words} in {card}");
     }
     assert!(!card.contains(&place.path("").display().to_string()), "{card}");
     std::fs::write(checkpoint.join("README.md"), card.replace("# license: ", "license: mit")).unwrap();
-    // So is how texts are drawn from it.
+    // The same holds for the sampling parameters.
     let drawn = std::fs::read_to_string(checkpoint.join("generation_config.json")).unwrap();
     std::fs::write(checkpoint.join("generation_config.json"), drawn + "\n").unwrap();
-    place.train("resume runs/count --set max_steps=60").well();
+    place.train("resume runs/count --set max_steps=60").succeeds();
     let generation: serde_json::Value =
         serde_json::from_slice(&std::fs::read(checkpoint.join("generation_config.json")).unwrap()).unwrap();
     let drawn = ["top_k", "do_sample", "temperature", "top_p"].map(|key| &generation[key]);
     assert_eq!(serde_json::json!(drawn), serde_json::json!([0, true, 0.8, 0.95]));
-    // A text of one document seldom ends: what the model writes of its own begins as a line does.
+    // A text of one document seldom ends: unprompted, the model begins as a line does.
     let tokenizer = ember_data::tokenizer::Tokenizer::from_folder(&checkpoint).unwrap();
     assert_eq!(serde_json::json!([generation["bos_token_id"]]), serde_json::json!(tokenizer.encode("\n").unwrap()));
     assert!(std::fs::read_dir(place.path("runs/count/samples")).unwrap().count() >= 3);
-    // It learned something: 60 steps halve the loss of guessing among the letters that occur.
+    // It learned something.
     let metrics = std::fs::read_to_string(place.path("runs/count/metrics.jsonl")).unwrap();
     let losses: Vec<f64> = metrics
         .lines()
@@ -192,13 +192,18 @@ fn a_text_becomes_a_checkpoint_becomes_text() {
     assert_eq!(losses.len(), 3);
     assert!(losses[2] < losses[0], "{losses:?}");
 
-    // Without --from, the newest run; the same seed, the same text; JSON as documented.
+    // Without --from: the newest run. The same seed gives the same text; JSON has the documented
+    // keys.
     let draw = |seed: u32| {
-        place.generate(&format!("text one --device cpu --temperature 0.9 --seed {seed} --max-new-tokens 50")).well().out
+        place
+            .generate(&format!("text one --device cpu --temperature 0.9 --seed {seed} --max-new-tokens 50"))
+            .succeeds()
+            .out
     };
     assert_eq!(draw(1), draw(1));
     assert_ne!(draw(1), draw(2));
-    let ran = place.generate("text one~and --device cpu --strategy greedy --max-new-tokens 12 --format json").well();
+    let ran =
+        place.generate("text one~and --device cpu --strategy greedy --max-new-tokens 12 --format json").succeeds();
     let rows = ran.json();
     assert_eq!(rows.len(), 1);
     for key in [
@@ -219,9 +224,10 @@ fn a_text_becomes_a_checkpoint_becomes_text() {
     assert_eq!(rows[0]["ids"].as_array().unwrap().len(), 12);
     assert_eq!(rows[0]["prompt"], "one and");
     // Streamed text is the same as the JSON's.
-    let streamed = place.generate("text one~and --device cpu --strategy greedy --max-new-tokens 12 --quiet").well().out;
+    let streamed =
+        place.generate("text one~and --device cpu --strategy greedy --max-new-tokens 12 --quiet").succeeds().out;
     assert!(streamed.contains(rows[0]["text"].as_str().unwrap().trim_end()), "{streamed:?} {}", rows[0]);
-    // A plain checkpoint folder serves as well, and one without a tokenizer serves ids.
+    // A plain checkpoint folder works too; one without a tokenizer works with ids.
     let copy = place.path("bare");
     std::fs::create_dir(&copy).unwrap();
     for file in ["config.json", "model.safetensors"] {
@@ -229,15 +235,15 @@ fn a_text_becomes_a_checkpoint_becomes_text() {
     }
     let bare = place
         .generate("text --from bare --prompt-ids 1,2 --device cpu --strategy greedy --max-new-tokens 5 --format json")
-        .well();
+        .succeeds();
     assert_eq!(bare.json()[0]["text"], serde_json::Value::Null);
     assert_eq!(bare.json()[0]["ids"].as_array().unwrap().len(), 5);
     // Scores.
-    let score = place.generate("score one~and~then~two. --device cpu --format json").well();
+    let score = place.generate("score one~and~then~two. --device cpu --format json").succeeds();
     assert!(score.json()[0]["loss"].as_f64().unwrap() > 0.0);
 }
 
-/// Weights, optimizer, the logged numbers and the sampled texts of the end of a run.
+/// Weights and optimizer state at the end of a run, its log rows and its samples.
 fn end_of(run: &Path) -> (Vec<u8>, Vec<u8>, Vec<serde_json::Value>) {
     let latest = std::fs::read_to_string(run.join("latest")).unwrap();
     let checkpoint = run.join("checkpoints").join(latest.trim());
@@ -245,8 +251,8 @@ fn end_of(run: &Path) -> (Vec<u8>, Vec<u8>, Vec<serde_json::Value>) {
     let samples = std::fs::read_to_string(run.join("samples/samples.jsonl")).unwrap();
     let rows = metrics.lines().chain(samples.lines()).map(|line| {
         let mut row: serde_json::Value = serde_json::from_str(line).unwrap();
-        // What was measured, and the first row's facts: device, threads and length of the session
-        // that began the run.
+        // Measurements, and facts in the first row: device, threads and length of the first
+        // session.
         for measured in ["run", "elapsed_s", "tokens_per_s", "memory_bytes", "mfu", "eval_s", "save_s", "sample_s"] {
             row.as_object_mut().unwrap().remove(measured);
         }
@@ -275,11 +281,11 @@ fn wait(mut child: Child) -> Ran {
 fn killed_at_ten_random_moments_and_resumed_ends_in_the_same_bits() {
     let place = Place::new();
     let began = Instant::now();
-    place.train(&small_run(&place, "whole", 120)).well();
+    place.train(&small_run(&place, "whole", 120)).succeeds();
     let whole = began.elapsed();
 
-    // Times drawn over the length of a whole run, so that kills fall into preparing, training,
-    // saving and evaluating.
+    // Random times within the length of a whole run, so that kills hit preparing, training, saving
+    // and evaluating.
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -298,7 +304,7 @@ fn killed_at_ten_random_moments_and_resumed_ends_in_the_same_bits() {
         let ran = Ran::from(child.wait_with_output().unwrap());
         if ended {
             assert_eq!(ran.code, Some(0), "{}", ran.err);
-            // Too fast to be killed ten times in one run: begin again.
+            // The run finished before ten kills: start again.
             if kills < 10 {
                 std::fs::remove_dir_all(place.path("killed")).unwrap();
             }
@@ -308,11 +314,11 @@ fn killed_at_ten_random_moments_and_resumed_ends_in_the_same_bits() {
     }
     assert_eq!(kills, 10, "only {kills} kills in {tries} tries");
     if !place.path("killed/config.toml").exists() {
-        place.train(&small_run(&place, "killed", 120)).well();
+        place.train(&small_run(&place, "killed", 120)).succeeds();
     }
-    place.train("resume killed --device cpu").well();
+    place.train("resume killed --device cpu").succeeds();
     assert!(end_of(&place.path("whole")) == end_of(&place.path("killed")), "the resumed run ended in other numbers");
-    // Nothing half-written is left.
+    // No unfinished files remain.
     let left: Vec<_> =
         std::fs::read_dir(place.path("killed/checkpoints")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| name.to_string_lossy().starts_with("step-")), "{left:?}");
@@ -322,14 +328,14 @@ fn killed_at_ten_random_moments_and_resumed_ends_in_the_same_bits() {
 #[test]
 fn a_signal_saves_and_exits_with_130_and_resume_goes_on_to_the_same_bits() {
     let place = Place::new();
-    place.train(&small_run(&place, "whole", 400)).well();
+    place.train(&small_run(&place, "whole", 400)).succeeds();
     let child = place.command("ember-train", &small_run(&place, "stopped", 400)).spawn().unwrap();
     let metrics = place.path("stopped/metrics.jsonl");
     let began = Instant::now();
     while std::fs::metadata(&metrics).map_or(0, |file| file.len()) < 200 && began.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(2));
     }
-    // A second process cannot take the run while the first is at it.
+    // A second process cannot use the run while the first does.
     let second = place.train("resume stopped --device cpu");
     assert_eq!(second.code, Some(1));
     assert!(second.err.contains("in use"), "{}", second.err);
@@ -337,22 +343,22 @@ fn a_signal_saves_and_exits_with_130_and_resume_goes_on_to_the_same_bits() {
     let ran = wait(child);
     assert_eq!(ran.code, Some(130), "{}", ran.err);
     assert!(ran.err.contains("resume"), "{}", ran.err);
-    place.train("resume stopped --device cpu").well();
+    place.train("resume stopped --device cpu").succeeds();
     assert!(end_of(&place.path("whole")) == end_of(&place.path("stopped")), "the resumed run ended in other numbers");
 }
 
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
     let place = Place::new();
-    place.train(&format!("{} --threads 1", small_run(&place, "one", 30))).well();
-    place.train(&format!("{} --threads 3", small_run(&place, "three", 30))).well();
+    place.train(&format!("{} --threads 1", small_run(&place, "one", 30))).succeeds();
+    place.train(&format!("{} --threads 3", small_run(&place, "three", 30))).succeeds();
     assert!(end_of(&place.path("one")) == end_of(&place.path("three")));
 }
 
 #[test]
 fn a_closed_pipe_ends_quietly() {
     let place = Place::new();
-    place.train(&small_run(&place, "runs/count", 10)).well();
+    place.train(&small_run(&place, "runs/count", 10)).succeeds();
     let mut child = place
         .command("ember-generate", "text one --device cpu --temperature 1 --max-new-tokens 2000 --quiet")
         .spawn()
@@ -373,7 +379,7 @@ fn standard_input_is_a_text_and_a_prompt() {
         place.command("ember-generate", "text --device cpu --strategy greedy --max-new-tokens 4 --format json");
     let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"one and").unwrap();
-    let ran = wait(child).well();
+    let ran = wait(child).succeeds();
     assert_eq!(ran.json()[0]["prompt"], "one and");
 }
 
@@ -381,12 +387,12 @@ fn standard_input_is_a_text_and_a_prompt() {
 fn prepared_once_trained_on_from_elsewhere() {
     let place = Place::new();
     place.write("count.txt", text());
-    let ran = place.train("prepare count.txt --out tokens --tokenizer chars --format json").well();
+    let ran = place.train("prepare count.txt --out tokens --tokenizer chars --format json").succeeds();
     assert!(ran.json()[0]["train"]["tokens"].as_u64().unwrap() > 1000);
-    place.train(&format!("run tokens --out run --set max_steps=5 {SMALL}")).well();
+    place.train(&format!("run tokens --out run --set max_steps=5 {SMALL}")).succeeds();
     assert!(!place.path("run/data").exists(), "the tokens were prepared twice");
-    place.train("resume run --device cpu").well();
-    // A damaged token file is never trained on.
+    place.train("resume run --device cpu").succeeds();
+    // Training refuses a damaged token file.
     let file = place.path("tokens/train.bin");
     let mut bytes = std::fs::read(&file).unwrap();
     let middle = bytes.len() / 2;
@@ -395,9 +401,9 @@ fn prepared_once_trained_on_from_elsewhere() {
     let ran = place.train(&format!("run tokens --out again --set max_steps=5 {SMALL}"));
     assert_eq!(ran.code, Some(1));
     assert!(ran.err.contains("train.bin"), "{}", ran.err);
-    // Without its text a model is given away all the same.
+    // A model can be shared without its text.
     std::fs::remove_dir_all(place.path("tokens")).unwrap();
-    let ran = place.train("share run --html page.html").well();
+    let ran = place.train("share run --html page.html").succeeds();
     let line = "the page says nothing of the training text: ";
     assert!(ran.err.contains(line) && place.path("page.html").is_file(), "{}", ran.err);
 }
@@ -406,9 +412,9 @@ fn prepared_once_trained_on_from_elsewhere() {
 fn both_programs_list_the_devices() {
     let place = Place::new();
     for program in ["ember-train", "ember-generate"] {
-        let ran = place.run(program, "devices").well();
+        let ran = place.run(program, "devices").succeeds();
         assert!(ran.out.contains("cpu"), "{}", ran.out);
-        let rows = place.run(program, "devices --format json").well().json();
+        let rows = place.run(program, "devices --format json").succeeds().json();
         assert!(rows.iter().any(|row| row["id"] == "cpu"), "{rows:?}");
     }
     let ran = place.generate("text one --device wgpu:99");
@@ -419,7 +425,7 @@ fn both_programs_list_the_devices() {
 fn a_report_of_a_fault_has_what_was_compared_or_why_nothing_was() {
     let place = Place::new();
     let page = || std::fs::read_to_string(place.path("page.md")).unwrap();
-    let right = place.train("devices --check --device cpu --report page.md").well().out.lines().count();
+    let right = place.train("devices --check --device cpu --report page.md").succeeds().out.lines().count();
     assert!(
         right > 20 && page().contains(&format!(": {right} of {right} comparisons with the CPU are right")),
         "{}",

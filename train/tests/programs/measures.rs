@@ -1,4 +1,4 @@
-//! What is measured of a trained model's text: what it copies, and how it fares on its own words.
+//! Measurements of a trained model's text: what it copies, and its exposure bias.
 
 use ember_training::units::grouped;
 
@@ -7,11 +7,11 @@ use super::{Place, SMALL, small_run, text};
 #[test]
 fn what_is_copied_is_found_where_it_stands() {
     let place = Place::new();
-    place.train(&small_run(&place, "runs/count", 7)).well();
+    place.train(&small_run(&place, "runs/count", 7)).succeeds();
     // Lines 3 and 4 of the training text.
     let copied = "three and then four.\nfour and then five.\n";
     place.write("generated.txt", format!("Something new, {copied}and new again."));
-    let ran = place.train("copied generated.txt runs/count --min-chars 40 --format json --html marked.html").well();
+    let ran = place.train("copied generated.txt runs/count --min-chars 40 --format json --html marked.html").succeeds();
     let [text, summary] = &ran.json()[..] else { panic!("{}", ran.out) };
     assert_eq!((&text["kind"], &summary["kind"]), (&"text".into(), &"summary".into()));
     let span = &text["spans"][0];
@@ -21,53 +21,53 @@ fn what_is_copied_is_found_where_it_stands() {
     assert_eq!(span["place"]["before"], "one and then two.\ntwo and then three.\n");
     assert_eq!((&summary["copied_characters"], &summary["texts"]), (&41.into(), &1.into()));
     assert_eq!(summary["novel"][0]["novel"], 5, "Something, new, a comma, new, again: {summary}");
-    // The same text counts on to the end, so all that is held out stands in the rest as well.
+    // The text repeats its counting, so everything held out occurs in the training part too.
     assert_eq!(summary["validation"]["copied_share"], 1.0);
     let page = std::fs::read_to_string(place.path("marked.html")).unwrap();
     assert!(page.contains("<a href=\"#s0-0\"") && page.contains("line 3 of training document 1 of count.txt"));
 
-    let by_file = place.train("copied generated.txt --min-chars 40 --format json --corpus count.txt").well().json();
+    let by_file = place.train("copied generated.txt --min-chars 40 --format json --corpus count.txt").succeeds().json();
     assert_eq!(by_file[0]["spans"][0]["place"]["line"], 3);
     assert!(by_file[1]["validation"].is_null());
-    let table = place.train("copied generated.txt --min-words 8").well().out;
+    let table = place.train("copied generated.txt --min-words 8").succeeds().out;
     assert!(table.contains("line 3 of training document 1 of count.txt"), "{table}");
     assert!(table.contains("at least 8 words"), "{table}");
-    let table = place.train("copied generated.txt --min-words 8 --corpus count.txt").well().out;
+    let table = place.train("copied generated.txt --min-words 8 --corpus count.txt").succeeds().out;
     assert!(table.contains("line 3 of count.txt"), "{table}");
 
     let generated = place
         .generate("text one --strategy sample --max-new-tokens 60 --seed 1 --num-return-sequences 3 --format json")
-        .well();
+        .succeeds();
     place.write("generated.jsonl", &generated.out);
-    let lines = place.train("copied generated.jsonl --format json").well().json();
+    let lines = place.train("copied generated.jsonl --format json").succeeds().json();
     assert_eq!((lines.len(), &lines[3]["texts"], &lines[3]["characters"]), (4, &3.into(), &180.into()));
 }
 
-/// What is said before a page is written stands in its line of JSON, too.
+/// The measurements reported before a page is written are in its JSON line, too.
 #[test]
 fn a_page_s_line_of_json_has_what_was_measured_of_its_texts() {
     let place = Place::new();
-    place.train(&small_run(&place, "runs/count", 40)).well();
-    let ran = place.train("share --html page.html --format json").well();
+    place.train(&small_run(&place, "runs/count", 40)).succeeds();
+    let ran = place.train("share --html page.html --format json").succeeds();
     let [line] = &ran.json()[..] else { panic!("{}", ran.out) };
     let copied = &line["copied"];
     let share = |part: &serde_json::Value| 100.0 * part["copied_share"].as_f64().unwrap();
-    let said = format!("{:.1}% of {} characters", share(copied), grouped(copied["characters"].as_u64().unwrap()));
-    assert!(ran.err.contains(&said) && copied["min_chars"] == 50, "{line} {}", ran.err);
-    // The same text counts on to the end.
+    let expected = format!("{:.1}% of {} characters", share(copied), grouped(copied["characters"].as_u64().unwrap()));
+    assert!(ran.err.contains(&expected) && copied["min_chars"] == 50, "{line} {}", ran.err);
+    // The text repeats its counting.
     assert_eq!(share(&copied["validation"]), 100.0, "{line}");
     assert!(copied["validation"]["characters"].as_u64().unwrap() > 1000, "{line}");
     assert!(ran.err.contains("contain no addresses") && line["private"] == serde_json::json!([]), "{line}");
-    let ran = place.train("share --html page.html --format json --skip-copied --quiet").well();
+    let ran = place.train("share --html page.html --format json --skip-copied --quiet").succeeds();
     assert!(ran.json()[0]["copied"].is_null() && ran.json()[0]["private"].is_null() && ran.err.is_empty(), "{ran:?}");
 }
 
 #[test]
 fn exposure_is_measured_on_validation_text() {
     let place = Place::new();
-    place.train(&small_run(&place, "runs/count", 40)).well();
+    place.train(&small_run(&place, "runs/count", 40)).succeeds();
     let ran =
-        place.train("exposure --windows 8 --samples 2 --loop-tokens 48 --format json --html exposure.html").well();
+        place.train("exposure --windows 8 --samples 2 --loop-tokens 48 --format json --html exposure.html").succeeds();
     let [exposure] = &ran.json()[..] else { panic!("{}", ran.out) };
     assert_eq!(
         (&exposure["windows"], &exposure["prefix"], &exposure["context_length"]),
@@ -76,8 +76,7 @@ fn exposure_is_measured_on_validation_text() {
     let first = &exposure["positions"][0];
     assert!(first["drift"]["mean"].as_f64().unwrap().abs() < 1e-4, "{first}");
     assert_eq!(exposure["whole"]["to"], 25);
-    // What evaluation calls the loss of the last checkpoint is nearby: other windows of the same
-    // text.
+    // The validation loss of the last checkpoint is close: other windows of the same text.
     let metrics = std::fs::read_to_string(place.path("runs/count/metrics.jsonl")).unwrap();
     let losses =
         metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["val_loss"].as_f64());
@@ -88,31 +87,32 @@ fn exposure_is_measured_on_validation_text() {
     assert!(std::fs::read_to_string(place.path("exposure.html")).unwrap().contains("<svg"));
 
     let again = "exposure runs/count --windows 8 --samples 2 --loop-tokens 0";
-    let table = place.train(again).well().out;
+    let table = place.train(again).succeeds().out;
     assert!(table.contains("\nat positions ") && !table.contains("loops:"), "{table}");
-    assert_eq!(place.train(again).well().out, table, "the same seed, the same figures");
+    assert_eq!(place.train(again).succeeds().out, table, "the same seed, the same figures");
 }
 
-/// What a run was prepared into may have been prepared anew, with tokens that its model does not have.
+/// The folder of a run's tokens may have been prepared again, with tokens that the model does not
+/// have.
 #[test]
 fn a_text_of_other_tokens_than_the_models_is_not_put_into_it() {
     let place = Place::new();
     place.write("count.txt", text());
-    place.train("prepare count.txt --tokenizer chars --out tokens").well();
-    place.train(&format!("run tokens --out a-run --set max_steps=2 {SMALL}")).well();
-    place.train("prepare count.txt --tokenizer bytes --out tokens").well();
+    place.train("prepare count.txt --tokenizer chars --out tokens").succeeds();
+    place.train(&format!("run tokens --out a-run --set max_steps=2 {SMALL}")).succeeds();
+    place.train("prepare count.txt --tokenizer bytes --out tokens").succeeds();
     for command in ["bench --from a-run --steps 1 --device cpu", "ledger a-run", "exposure a-run --windows 2"] {
         let ran = place.train(command);
         assert!(ran.code == Some(1) && ran.err.contains("; prepare it again with "), "{command}: {}", ran.err);
     }
-    // As many others are told from its own, too; what is only timed has no need of it.
+    // A vocabulary of the same size but other tokens is detected, too (except by bench).
     place.write("count.txt", text().replace('n', "z"));
-    place.train("prepare count.txt --tokenizer chars --out tokens").well();
+    place.train("prepare count.txt --tokenizer chars --out tokens").succeeds();
     for command in ["ledger a-run", "exposure a-run --windows 2"] {
         let ran = place.train(command);
         assert!(ran.code == Some(1) && ran.err.contains("; prepare it again with "), "{command}: {}", ran.err);
     }
-    let ran = place.train("share a-run --html page.html").well();
+    let ran = place.train("share a-run --html page.html").succeeds();
     assert!(ran.err.contains("tokens was prepared with another tokenizer than the model's"), "{}", ran.err);
     assert!(place.path("page.html").is_file());
 }

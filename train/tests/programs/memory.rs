@@ -1,5 +1,5 @@
-//! Precision and memory: half types, activation checkpointing, the loss in pieces, and the
-//! micro-batch that fits.
+//! Precision and memory: half-precision types, activation checkpointing, the loss in pieces, and
+//! the micro-batch that fits.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use super::{Place, end_of, small_run, text, usual_precision, wait};
 
-/// The training step and the recorded forward of a ledger with these keys: (part, predicted,
-/// measured).
+/// The modes `training_step` and `forward_with_graph` of a ledger with these keys: (part,
+/// predicted, measured).
 fn parts(keys: &str) -> Vec<(String, f64, f64)> {
     let set = format!("--set {}", keys.replace(' ', " --set "));
     let lines = Place::new().train(&format!(
         "ledger --config stories-cpu {set} --new-tokens 3 --repeats 1 --threads 1 --device cpu --format json"
     ));
-    let lines = lines.well().json();
+    let lines = lines.succeeds().json();
     let entries = lines.iter().filter(|line| line["mode"] == "training_step" || line["mode"] == "forward_with_graph");
     let part = |entry: &Value, part: &str| {
         let [predicted, measured] = ["predicted", "measured"].map(|side| entry[side][part].as_f64().unwrap());
@@ -28,8 +28,8 @@ fn parts(keys: &str) -> Vec<(String, f64, f64)> {
     entries.flat_map(|entry| names.map(|name| part(entry, name))).collect()
 }
 
-/// The memory of a step in every way to save some is what the prediction says: to a twentieth and
-/// what is no tensor.
+/// The predicted memory of a step holds for every way to save memory, within a twentieth and an
+/// allowance for what is not a tensor.
 #[test]
 fn what_saves_memory_is_predicted() {
     for shape in [
@@ -53,7 +53,7 @@ fn what_saves_memory_is_predicted() {
     }
 }
 
-/// 38 million logits, which would be 154 MB and as much again for their gradient.
+/// 38 million logits: 154 MB, and as much again for their gradient.
 #[test]
 fn a_large_vocabulary_never_has_all_its_logits() {
     let keys = "tokenizer=bpe:50000 n_layer=2 n_head=2 n_embd=32 context_length=96 batch_size=8";
@@ -79,12 +79,12 @@ fn half_precision_and_checkpointing_learn_the_same() {
         ("f16", "--set precision=f16"),
         ("by-block", "--set precision=f32 --set activation_checkpointing=true"),
     ] {
-        place.train(&format!("{} --set dropout=0 {how}", small_run(&place, name, 60))).well();
+        place.train(&format!("{} --set dropout=0 {how}", small_run(&place, name, 60))).succeeds();
     }
     let of = |name: &str| losses(&place.path(name), "train_loss");
     let exact = of("f32");
     assert!(exact.last().unwrap() < &(0.8 * exact[0]), "{exact:?}");
-    // The same sums of two passes, in another order.
+    // The same sums of two micro-batches, in another order.
     for (a, b) in exact.iter().zip_eq(&of("by-block")) {
         assert!((a - b).abs() < 1e-5, "checkpointing changed the numbers: {a} {b}");
     }
@@ -95,7 +95,7 @@ fn half_precision_and_checkpointing_learn_the_same() {
             assert!((a - b).abs() < 0.02 * a, "{name}: {exact:?} {rounded:?}");
         }
     }
-    // Weights and moments are float32 all the same.
+    // Weights and moments stay float32.
     let sizes = |name: &str| {
         let (weights, moments, _) = end_of(&place.path(name));
         (weights.len(), moments.len())
@@ -112,7 +112,7 @@ fn a_resumed_run_in_half_precision_by_block_ends_in_the_same_bits() {
     for precision in ["bf16", "f16"] {
         let keys = format!("--set precision={precision} --set activation_checkpointing=true --set micro_batch=2");
         let (whole, killed) = (format!("whole-{precision}"), format!("killed-{precision}"));
-        place.train(&format!("{} {keys}", small_run(&place, &whole, 60))).well();
+        place.train(&format!("{} {keys}", small_run(&place, &whole, 60))).succeeds();
         let mut child =
             place.command("ember-train", &format!("{} {keys}", small_run(&place, &killed, 60))).spawn().unwrap();
         while !place.path(&killed).join("latest").exists() && child.try_wait().unwrap().is_none() {
@@ -120,13 +120,13 @@ fn a_resumed_run_in_half_precision_by_block_ends_in_the_same_bits() {
         }
         child.kill().unwrap();
         wait(child);
-        place.train(&format!("resume {killed} --device cpu")).well();
+        place.train(&format!("resume {killed} --device cpu")).succeeds();
         assert!(end_of(&place.path(&whole)) == end_of(&place.path(&killed)), "{precision}: other numbers");
     }
 }
 
-/// Less and less memory: smaller passes, then activation checkpointing (and whole passes again),
-/// then a refusal. Each window of this model is some 60 MB of activations.
+/// With less and less memory: smaller micro-batches, then activation checkpointing (with whole
+/// batches again), then an error. Each window of this model has about 60 MB of activations.
 #[test]
 fn the_micro_batch_is_what_the_memory_holds() {
     let place = Place::new();
@@ -149,7 +149,7 @@ fn the_micro_batch_is_what_the_memory_holds() {
     for (limit, micro_batch, activation_checkpointing) in
         [("1GB", "4", "false"), ("40MB", "2", "false"), ("20MB", "1", "false"), ("13MB", "4", "true")]
     {
-        let ran = run(limit, &format!("--memory-limit {limit}")).well();
+        let ran = run(limit, &format!("--memory-limit {limit}")).succeeds();
         assert_eq!(kept(limit), (micro_batch.to_owned(), activation_checkpointing.to_owned()), "{limit}: {}", ran.err);
         assert!(ran.err.contains(&format!("micro_batch = {micro_batch}")), "{}", ran.err);
         losses_seen.push(losses(&place.path(limit), "train_loss")[0]);
@@ -159,14 +159,13 @@ fn the_micro_batch_is_what_the_memory_holds() {
     assert_eq!(ran.code, Some(2), "{}", ran.err);
     assert!(ran.err.contains("training does not fit into memory: with micro_batch = 1 it needs"), "{}", ran.err);
     assert!(!place.path("none").exists(), "a run that cannot be is left behind");
-    // What was set is kept, whatever the limit.
-    run("set", "--memory-limit 3MB --set micro_batch=2").well();
+    // An explicit micro_batch is kept, whatever the limit.
+    run("set", "--memory-limit 3MB --set micro_batch=2").succeeds();
     assert_eq!(kept("set").0, "2");
 }
 
-/// How many bytes a run came to hold, from the moment at which it was found to fit, and how many it
-/// said that it needs. What is read from files is not counted: the system takes that back by
-/// itself.
+/// Peak growth of a run's memory in bytes after the check that it fits, and the bytes that the
+/// check reported. Pages of mapped files are not counted: the system can reclaim them.
 #[cfg(target_os = "linux")]
 fn held_and_needed(place: &Place, arguments: &str) -> [f64; 2] {
     let mut child = place.command("ember-train", arguments).spawn().unwrap();
@@ -176,17 +175,17 @@ fn held_and_needed(place: &Place, arguments: &str) -> [f64; 2] {
         let line = status.lines().find(|line| line.starts_with("RssAnon:"))?;
         Some(1024.0 * line.split_whitespace().nth(1)?.parse::<f64>().ok()?)
     };
-    let (mut needed, mut before, mut said) = (0.0, 0.0, String::new());
+    let (mut needed, mut before, mut stderr) = (0.0, 0.0, String::new());
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     while needed == 0.0 {
-        let line = lines.next().unwrap_or_else(|| panic!("it never said what it needs\n{said}"));
+        let line = lines.next().unwrap_or_else(|| panic!("it never said what it needs\n{stderr}"));
         if let Some((_, rest)) = line.split_once("training needs about ") {
             before = held().unwrap();
             let mut words = rest.split_whitespace();
             needed = words.next().unwrap().parse::<f64>().unwrap() * 1e6;
             assert_eq!(words.next(), Some("MB"), "{line}");
         }
-        said += &(line + "\n");
+        stderr += &(line + "\n");
     }
     let rest = std::thread::spawn(move || lines.collect::<Vec<_>>().join("\n"));
     let mut most = before;
@@ -195,13 +194,12 @@ fn held_and_needed(place: &Place, arguments: &str) -> [f64; 2] {
         std::thread::sleep(Duration::from_millis(1));
     }
     let rest = rest.join().unwrap();
-    assert!(child.wait().unwrap().success(), "{said}{rest}");
+    assert!(child.wait().unwrap().success(), "{stderr}{rest}");
     [most - before, needed]
 }
 
-/// A run that is admitted takes no more than it was admitted with: what it said that it needs, a
-/// tenth, and what the program takes beside training. Steps, an evaluation, a sample and a save are
-/// in it.
+/// A run that passed the check uses no more than the reported need, a tenth of it, and the
+/// program's own memory, during steps, an evaluation, a sample and a save.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_run_that_fits_stays_within_what_it_was_given() {
@@ -226,21 +224,21 @@ fn a_run_that_fits_stays_within_what_it_was_given() {
         let admitted = 1.1 * needed + BESIDE_TRAINING;
         assert!(held <= admitted, "{name}: held {held}, needs {needed}, admitted with {admitted}");
     }
-    // Where there is room, freed memory is kept, which takes no more than twice as much.
+    // If memory is plentiful, freed memory is kept for reuse: at most twice the need.
     let [held, needed] = held_and_needed(&place, &format!("run count.txt --out kept --memory-limit 2GB {keys} {deep}"));
     assert!(held <= 2.0 * needed + BESIDE_TRAINING, "held {held}, needs {needed}");
 }
 
-/// What `run` starts where no device says how much memory it has.
+/// The trial step that `run` starts in a process if the device does not report its memory.
 #[test]
 fn a_trial_step_fits_or_ends_in_one_line() {
     let place = Place::new();
-    place.train(&small_run(&place, "run", 2)).well();
+    place.train(&small_run(&place, "run", 2)).succeeds();
     for (name, vocab_size) in [("small.json", 30), ("large.json", 40_000_000)] {
         let shape = ember_model::GptConfig::new(vocab_size, 32, 2, 2, 32);
         place.write(name, serde_json::to_string(&shape).unwrap());
     }
-    place.train("first-steps run/config.toml small.json --device cpu").well();
+    place.train("first-steps run/config.toml small.json --device cpu").succeeds();
     #[cfg(target_os = "linux")]
     {
         let program = place.command("ember-train", "");
@@ -249,16 +247,16 @@ fn a_trial_step_fits_or_ends_in_one_line() {
             program.get_program().to_string_lossy()
         );
         let ran = std::process::Command::new("sh").args(["-c", &limited]).current_dir(place.path("")).output().unwrap();
-        let said = String::from_utf8_lossy(&ran.stderr);
-        assert_eq!(ran.status.code(), Some(1), "{said}");
-        assert!(said.trim_end().lines().count() == 1 && said.contains("out of memory"), "{said}");
+        let stderr = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(1), "{stderr}");
+        assert!(stderr.trim_end().lines().count() == 1 && stderr.contains("out of memory"), "{stderr}");
     }
 }
 
-/// The key's default says what it does on this device.
+/// The default precision is reported with its reason.
 #[test]
 fn precision_is_chosen_aloud() {
     let place = Place::new();
-    let ran = place.train(&small_run(&place, "run", 1)).well();
+    let ran = place.train(&small_run(&place, "run", 1)).succeeds();
     assert!(ran.err.contains(&format!("precision = {}: ", usual_precision())), "{}", ran.err);
 }

@@ -1,18 +1,18 @@
-//! What packages bring along beside the programs: completions and manual pages.
+//! Files that packages ship with the programs: completions and manual pages.
 
 use super::{Place, Ran};
 
-/// What bash proposes for the last word of a command line.
+/// Bash's completions for the last word of a command line.
 #[cfg(unix)]
 fn proposed(place: &Place, program: &str, words: &[&str]) -> Vec<String> {
     use std::process::Command;
-    place.write("completions", place.run(program, "completions bash").well().out);
-    // As bash calls the function: the program, the last word, the word before it.
+    place.write("completions", place.run(program, "completions bash").succeeds().out);
+    // Bash passes the function the program, the last word and the word before it.
     let script = r#"source completions; function=$(complete -p "$1"); function=${function#* -F }
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "${function%% *}" "$1" "${@: -1}" "${@: -2:1}"; printf '%s\n' "${COMPREPLY[@]}""#;
     let mut bash = Command::new("bash");
     bash.current_dir(place.path("")).args(["-c", script, "bash", program]).args(words);
-    Ran::from(bash.output().unwrap()).well().out.lines().map(str::to_owned).collect()
+    Ran::from(bash.output().unwrap()).succeeds().out.lines().map(str::to_owned).collect()
 }
 
 #[cfg(unix)]
@@ -30,7 +30,7 @@ fn a_shell_completes_commands_and_flags() {
 fn every_command_has_a_manual_page() {
     let place = Place::new();
     for (program, commands) in [("ember-train", ["run", "runs-remove"]), ("ember-generate", ["text", "serve"])] {
-        place.run(program, "man-pages share/man").well();
+        place.run(program, "man-pages share/man").succeeds();
         for page in commands.map(|command| format!("{program}-{command}")).iter().chain([&program.to_owned()]) {
             let text = std::fs::read_to_string(place.path(&format!("share/man/{page}.1"))).unwrap();
             assert!(text.contains(&format!(".TH {page} 1")) && text.contains("\\-\\-device"), "{page}: {text}");

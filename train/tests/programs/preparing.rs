@@ -1,4 +1,4 @@
-//! `prepare` that is killed, interrupted and called again.
+//! `prepare` killed, interrupted and repeated.
 
 use std::{fs, io::Write, path::Path, process::Command, process::Stdio, time::Duration, time::Instant};
 
@@ -6,7 +6,7 @@ use super::{Place, Ran, text};
 
 const LINE: &str = "prepare words --tokenizer bytes --keep-every 0";
 
-/// Every file in a folder, by its name.
+/// Every file in a folder, with its name.
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = fs::read_dir(folder)
         .unwrap()
@@ -17,7 +17,7 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// Files of some megabytes, so that there is time to kill.
+/// Files of several megabytes, so that there is time to kill the program.
 fn write_words(place: &Place) {
     for number in 0..6 {
         let documents: Vec<String> =
@@ -31,7 +31,7 @@ fn a_prepare_that_is_killed_again_and_again_ends_in_the_same_bytes() {
     let place = Place::new();
     write_words(&place);
     let began = Instant::now();
-    place.train(&format!("{LINE} --out whole")).well();
+    place.train(&format!("{LINE} --out whole")).succeeds();
     let whole = began.elapsed();
     let (mut kills, mut gone_on) = (0, 0);
     for attempt in 1..100 {
@@ -65,7 +65,7 @@ fn a_prepare_that_is_killed_again_and_again_ends_in_the_same_bytes() {
 fn an_interrupted_prepare_says_that_it_goes_on_and_where() {
     let place = Place::new();
     write_words(&place);
-    place.train(&format!("{LINE} --out whole")).well();
+    place.train(&format!("{LINE} --out whole")).succeeds();
     let command = || place.command("ember-train", &format!("{LINE} --out stopped"));
     let child = command().spawn().unwrap();
     let kept = place.path("stopped/.prepare-checkpoint/survey");
@@ -77,8 +77,8 @@ fn an_interrupted_prepare_says_that_it_goes_on_and_where() {
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!(ran.code, Some(130), "{}", ran.err);
     let line = "progress is kept in stopped; run the same command again to continue";
-    assert!(ran.err.lines().any(|said| said == line), "{}", ran.err);
-    let ran = Ran::from(command().output().unwrap()).well();
+    assert!(ran.err.lines().any(|shown| shown == line), "{}", ran.err);
+    let ran = Ran::from(command().output().unwrap()).succeeds();
     assert!(ran.err.contains("stopped: resuming the first pass in words/"), "{}", ran.err);
     assert!(files(&place.path("stopped")) == files(&place.path("whole")));
 }
@@ -90,7 +90,7 @@ fn holds_unfinished(folder: &Path) -> bool {
         .any(|entry| entry.file_name().to_string_lossy().starts_with(".unfinished") || holds_unfinished(&entry.path()))
 }
 
-/// Asked to end while it waits for more of a text that is piped into it.
+/// Interrupted while it waits for more text from a pipe.
 #[cfg(unix)]
 #[test]
 fn what_was_read_of_standard_input_is_gone_when_it_is_interrupted() {

@@ -1,9 +1,9 @@
-//! What a program without MPI does among several that `mpirun` started; those with it are checked
-//! by `tools/check-mpi`.
+//! A program built without MPI as one of several processes under `mpirun`; `tools/check-mpi` checks
+//! programs built with it.
 
 use super::{Place, Ran, small_run};
 
-/// Runs as `mpirun` would start the process of this rank, of two.
+/// Runs the program with the environment that `mpirun` gives to this rank of two.
 fn launched(place: &Place, rank: &str, arguments: &str) -> Ran {
     let mut command = place.command("ember-train", arguments);
     command.env("OMPI_COMM_WORLD_RANK", rank).env("OMPI_COMM_WORLD_SIZE", "2");
@@ -18,7 +18,7 @@ fn a_program_without_mpi_refuses_to_be_one_of_several_in_one_line() {
     assert_eq!(first.code, Some(2));
     assert_eq!(first.err.lines().count(), 1, "{}", first.err);
     assert!(first.err.contains("built without MPI") && first.err.contains("--features mpi"), "{}", first.err);
-    // The other leaves the word to it.
+    // Other ranks leave the error message to rank 0.
     let second = launched(&place, "1", &arguments);
     assert_eq!((second.code, second.err.as_str()), (Some(2), ""));
     assert!(!place.path("runs").exists(), "a run was begun");

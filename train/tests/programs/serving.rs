@@ -1,4 +1,4 @@
-//! `ember-generate serve`, asked as clients ask.
+//! `ember-generate serve`, used as clients use it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::{Place, Ran, small_run, text};
 
-/// A server at work.
+/// A running server.
 struct Server {
     child: Child,
     address: SocketAddr,
-    /// What it said until it listened.
-    said: String,
+    /// Its standard error until it listened.
+    stderr: String,
 }
 
 impl Server {
@@ -23,17 +23,17 @@ impl Server {
         let mut child =
             place.command("ember-generate", &format!("serve --port 0 --device cpu {arguments}")).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
+        let mut stderr = String::new();
         let address = loop {
-            let begin = said.len();
-            assert!(lines.read_line(&mut said).unwrap() > 0, "{said}");
-            if let Some((_, rest)) = said[begin..].split_once("http://") {
+            let begin = stderr.len();
+            assert!(lines.read_line(&mut stderr).unwrap() > 0, "{stderr}");
+            if let Some((_, rest)) = stderr[begin..].split_once("http://") {
                 break rest.split(';').next().unwrap().trim().parse().unwrap();
             }
         };
-        // What it says later must not fill the pipe.
+        // Keeps reading, so that the pipe does not fill up.
         thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Self { child, address, said }
+        Self { child, address, stderr }
     }
 
     fn send(&self, head: &str, body: &str) -> TcpStream {
@@ -67,7 +67,7 @@ impl Server {
         assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
-    /// How it ends after a signal.
+    /// The exit code after SIGTERM.
     fn end(mut self) -> Option<i32> {
         self.signal("-TERM");
         self.child.wait().unwrap().code()
@@ -82,23 +82,23 @@ impl Drop for Server {
 
 fn trained() -> Place {
     let place = Place::new();
-    place.train(&small_run(&place, "runs/count", 21)).well();
+    place.train(&small_run(&place, "runs/count", 21)).succeeds();
     place
 }
 
-/// What the program writes by itself is what the server writes, whoever else asks; and the trace of
-/// an answer is the same again.
+/// The server writes the same text as the program, whatever other requests run beside it, and an
+/// answer's trace replays exactly.
 #[test]
 fn what_is_served_is_what_the_program_writes_and_replays() {
     let place = trained();
     let server = Server::start(&place, "");
-    assert!(server.said.contains("model: count ("), "{}", server.said);
+    assert!(server.stderr.contains("model: count ("), "{}", server.stderr);
     let drawn = "text one~and --device cpu --temperature 0.9 --seed 3 --max-new-tokens 20 --num-return-sequences 2 --format json";
-    let alone = place.generate(drawn).well().json();
+    let alone = place.generate(drawn).succeeds().json();
     let ask = json!({ "prompt": "one and", "temperature": 0.9, "seed": 3, "max_tokens": 20, "n": 2, "replay": true });
     let answers: Vec<Value> = thread::scope(|scope| {
-        let company = (0..6).map(|seed| json!({ "prompt": "two and then", "seed": seed, "max_tokens": 15 }));
-        company.for_each(|other| drop(scope.spawn(|| server.write(&{ other }))));
+        let others = (0..6).map(|seed| json!({ "prompt": "two and then", "seed": seed, "max_tokens": 15 }));
+        others.for_each(|other| drop(scope.spawn(|| server.write(&{ other }))));
         let asked: Vec<_> = (0..3).map(|_| scope.spawn(|| server.write(&ask))).collect();
         asked.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
@@ -109,13 +109,13 @@ fn what_is_served_is_what_the_program_writes_and_replays() {
     }
     let trace: String = answers[0]["replay"].as_array().unwrap().iter().map(|line| format!("{line}\n")).collect();
     place.write("trace.jsonl", trace);
-    let again = place.generate("replay trace.jsonl --device cpu").well();
+    let again = place.generate("replay trace.jsonl --device cpu").succeeds();
     assert!(again.err.contains("to the last bit"), "{}", again.err);
     // Beams, too.
     let beams = server.write(&json!({ "prompt": "one", "num_beams": 3, "max_tokens": 8, "replay": true }));
     let trace: String = beams["replay"].as_array().unwrap().iter().map(|line| format!("{line}\n")).collect();
     place.write("beams.jsonl", trace);
-    assert!(place.generate("replay beams.jsonl --device cpu").well().err.contains("to the last bit"));
+    assert!(place.generate("replay beams.jsonl --device cpu").succeeds().err.contains("to the last bit"));
     assert_eq!(server.end(), Some(0));
 }
 
@@ -125,13 +125,13 @@ fn a_measured_prompt_has_the_numbers_of_score() {
     let server = Server::start(&place, "--from runs/count");
     let line = text().lines().next().unwrap().to_owned();
     let scored = place.run("ember-generate", &format!("score {} --device cpu --format json", line.replace(' ', "~")));
-    let scored = scored.well().json().remove(0);
+    let scored = scored.succeeds().json().remove(0);
     let answer = server.write(&json!({ "prompt": scored["ids"], "max_tokens": 0, "echo": true, "logprobs": 1 }));
-    let told = &answer["choices"][0]["logprobs"]["token_logprobs"].as_array().unwrap()[1..];
+    let returned = &answer["choices"][0]["logprobs"]["token_logprobs"].as_array().unwrap()[1..];
     let want = scored["logprobs"].as_array().unwrap();
-    assert_eq!(told.len(), want.len());
-    for (told, want) in told.iter().zip(want) {
-        assert!((told.as_f64().unwrap() - want.as_f64().unwrap()).abs() < 1e-5, "{told} {want}");
+    assert_eq!(returned.len(), want.len());
+    for (returned, want) in returned.iter().zip(want) {
+        assert!((returned.as_f64().unwrap() - want.as_f64().unwrap()).abs() < 1e-5, "{returned} {want}");
     }
     assert_eq!(answer["choices"][0]["text"], json!(line));
 }
@@ -139,7 +139,7 @@ fn a_measured_prompt_has_the_numbers_of_score() {
 #[test]
 fn every_checkpoint_of_a_run_can_be_asked_for() {
     let place = Place::new();
-    place.train(&(small_run(&place, "runs/count", 21) + " --set keep_checkpoints=5")).well();
+    place.train(&(small_run(&place, "runs/count", 21) + " --set keep_checkpoints=5")).succeeds();
     let server = Server::start(&place, "--from runs/count --checkpoints --models-mib 1");
     let (_, models) = server.ask("GET /v1/models", "");
     let models: Value = serde_json::from_str(&models).unwrap();
@@ -151,8 +151,8 @@ fn every_checkpoint_of_a_run_can_be_asked_for() {
         server.write(&json!({ "model": name, "prompt": "one", "max_tokens": 1, "temperature": 0 }))["choices"][0]["score"].clone()
     };
     assert_ne!(score(names[1]), score(names[names.len() - 1]));
-    // They are loaded and dropped as they are asked for: memory is for one of them, and what was
-    // counted stays.
+    // Checkpoints are loaded and dropped on demand: memory is for one, and counters keep their
+    // values.
     let metrics = || server.ask("GET /metrics", "").1;
     assert!(metrics().contains("ember:models_loaded 1\n"), "{}", metrics());
     let passes = || -> u64 {
@@ -188,7 +188,7 @@ fn what_is_being_written_is_finished_before_the_server_ends() {
     assert!(rest.contains("data: [DONE]"), "{rest}");
     let mut server = server;
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
-    // A second signal waits for nobody.
+    // A second signal ends the server without waiting.
     let server = Server::start(&place, "");
     let _stream = server.send("POST /v1/completions", &long.to_string().replace("3000", "30000000"));
     thread::sleep(Duration::from_millis(300));
@@ -207,7 +207,7 @@ fn a_quiet_server_on_any_free_port_writes_its_address_and_nothing_else() {
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     lines.read_line(&mut line).unwrap();
     let address = line.trim_end().strip_prefix("http://").unwrap().parse().unwrap();
-    let server = Server { child, address, said: String::new() };
+    let server = Server { child, address, stderr: String::new() };
     assert_eq!(server.ask("GET /health", "").0, 200);
     assert_eq!(server.end(), Some(0));
     let mut rest = String::new();

@@ -1,5 +1,4 @@
-//! What stands around a program: the paths it is given, pipes and signals, and lists of which one
-//! line is wrong.
+//! The environment of a program: paths, pipes and signals, and lists with one wrong line.
 
 use serde_json::{Value, json};
 
@@ -7,7 +6,7 @@ use super::{Place, Ran, small_run};
 
 fn trained() -> Place {
     let place = Place::new();
-    place.train(&small_run(&place, "runs/count", 5)).well();
+    place.train(&small_run(&place, "runs/count", 5)).succeeds();
     place
 }
 
@@ -18,7 +17,7 @@ fn text(place: &Place, arguments: &str) -> Ran {
 #[test]
 fn one_bad_prompt_costs_the_others_nothing() {
     let place = trained();
-    let long = "one and then two. ".repeat(3); // of 54 characters; the context holds 32
+    let long = "one and then two. ".repeat(3); // 54 characters; the context holds 32
     place.write("prompts.txt", format!("one and\ncaf\u{e9}\nthen\n{long}\ntwo\n"));
     let ran = text(&place, "--prompts prompts.txt --max-new-tokens 4 --overflow error --strategy greedy --format json");
     assert_eq!(ran.code, Some(1));
@@ -28,12 +27,12 @@ fn one_bad_prompt_costs_the_others_nothing() {
     assert!(lines[0].starts_with("error: prompts.txt:2: "), "{lines:?}");
     assert!(lines[1].starts_with("error: prompts.txt:4: the context holds 32 tokens"), "{lines:?}");
     assert!(lines[2].starts_with("error: 2 of 5 prompts could not be continued"), "{lines:?}");
-    // Each is what it is alone: draws are named by the place in the file.
+    // Each text is the same as alone: random streams are numbered by position in the file.
     place.write("whole.txt", "one and\ntwo\nthen\ntwo\ntwo\n");
     let ask = |file: &str| format!("--prompts {file} --max-new-tokens 4 --temperature 1 --seed 3 --format json");
-    let (some, whole) = (text(&place, &ask("prompts.txt")), text(&place, &ask("whole.txt")).well());
+    let (some, whole) = (text(&place, &ask("prompts.txt")), text(&place, &ask("whole.txt")).succeeds());
     assert_eq!(some.json()[1]["ids"], whole.json()[2]["ids"]);
-    // What is wrong with the call is wrong with all of them, and said once.
+    // An error in the arguments concerns all prompts, and is reported once.
     let wrong = text(&place, "--prompts whole.txt --strategy exact --max-new-tokens 3 --logit-bias 3=1");
     assert_eq!((wrong.code, wrong.err.matches("error: ").count()), (Some(2), 1), "{}", wrong.err);
 }
@@ -44,14 +43,14 @@ fn many_sequences_of_several_prompts_go_part_by_part() {
     place.write("prompts.txt", "one\ntwo and\n");
     let ask =
         "--prompts prompts.txt --temperature 1 --seed 2 --num-return-sequences 70 --max-new-tokens 2 --format json";
-    let ran = text(&place, &format!("{ask} --trace trace.jsonl")).well();
+    let ran = text(&place, &format!("{ask} --trace trace.jsonl")).succeeds();
     let places = |row: &Value| (row["prompt_index"].as_u64().unwrap(), row["sequence_index"].as_u64().unwrap());
     let in_order: Vec<(u64, u64)> = (0..2).flat_map(|prompt| (0..70).map(move |sequence| (prompt, sequence))).collect();
     assert_eq!(ran.json().iter().map(places).collect::<Vec<_>>(), in_order);
     let trace = std::fs::read_to_string(place.path("trace.jsonl")).unwrap();
     let header: Value = serde_json::from_str(trace.lines().next().unwrap()).unwrap();
     assert_eq!(header["batches"], json!([[[0], 0, 64], [[0], 64, 6], [[1], 0, 64], [[1], 64, 6]]));
-    place.generate("replay trace.jsonl --device cpu").well();
+    place.generate("replay trace.jsonl --device cpu").succeeds();
 }
 
 #[test]
@@ -64,7 +63,7 @@ fn a_header_that_no_run_writes_is_refused_in_a_line() {
         ("sample", "logprobs", json!(9999)),
     ] {
         let trace = format!("{strategy}-{key}.jsonl");
-        text(&place, &format!("one --strategy {strategy} --max-new-tokens 3 --trace {trace}")).well();
+        text(&place, &format!("one --strategy {strategy} --max-new-tokens 3 --trace {trace}")).succeeds();
         let lines = std::fs::read_to_string(place.path(&trace)).unwrap();
         let (header, rest) = lines.split_once('\n').unwrap();
         let mut header: Value = serde_json::from_str(header).unwrap();
@@ -91,14 +90,14 @@ fn outputs_follow_links_and_devices_stay_devices() {
     let knobs = "one --strategy greedy --max-new-tokens 2";
     place.write("far/knobs.json", "{\"do_sample\": true}");
     symlink(place.path("far/knobs.json"), place.path("knobs.json")).unwrap();
-    text(&place, &format!("{knobs} --save-config knobs.json")).well();
+    text(&place, &format!("{knobs} --save-config knobs.json")).succeeds();
     assert!(place.path("knobs.json").symlink_metadata().unwrap().is_symlink());
     assert!(std::fs::read_to_string(place.path("far/knobs.json")).unwrap().contains("max_new_tokens"));
-    text(&place, &format!("{knobs} --save-config /dev/null --trace /dev/null")).well();
+    text(&place, &format!("{knobs} --save-config /dev/null --trace /dev/null")).succeeds();
     assert!(std::fs::metadata("/dev/null").unwrap().file_type().is_char_device());
-    // Through standard output, as a shell's pipe takes it.
+    // To standard output, for a shell's pipe.
     for name in ["/dev/stdout", "-"] {
-        let ran = text(&place, &format!("{knobs} --save-config {name}")).well();
+        let ran = text(&place, &format!("{knobs} --save-config {name}")).succeeds();
         assert!(ran.out.contains("max_new_tokens"), "{}", ran.out);
     }
 }
@@ -109,7 +108,7 @@ fn a_page_on_standard_output_has_it_to_itself() {
     let place = trained();
     place.write("generated.txt", "one and then two.\n");
     let (page, picture) = (["<!doctype html>", "</html>"], ["<svg ", "</svg>"]);
-    for (arguments, [begins, ends], said) in [
+    for (arguments, [begins, ends], expected) in [
         ("share runs/count --skip-copied --html /dev/stdout", page, "writes in any browser"),
         ("share runs/count --skip-copied --format json --html /dev/stdout", page, "writes in any browser"),
         ("compare runs/count --svg /dev/stdout", picture, "count"),
@@ -120,15 +119,15 @@ fn a_page_on_standard_output_has_it_to_itself() {
         ("look count.txt --html -", page, "the page is in"),
         ("compare runs/count --svg -", picture, "count"),
     ] {
-        let ran = place.train(arguments).well();
+        let ran = place.train(arguments).succeeds();
         let out = ran.out.trim();
         assert!(out.to_lowercase().starts_with(begins) && out.ends_with(ends), "{arguments}: {out}");
         assert_eq!(out.matches(ends).count(), 1, "{arguments}");
-        assert!(ran.err.contains(said), "{arguments}: {}", ran.err);
+        assert!(ran.err.contains(expected), "{arguments}: {}", ran.err);
     }
 }
 
-/// As the shell does it for `nohup`: who wants a program to outlive the terminal gets that.
+/// As the shell does for `nohup`, so that a program outlives its terminal.
 #[cfg(unix)]
 #[test]
 fn a_hangup_that_is_ignored_at_the_start_stays_ignored() {
@@ -142,13 +141,13 @@ fn a_hangup_that_is_ignored_at_the_start_stays_ignored() {
     let mut shell =
         Command::new("sh").arg("-c").arg(shell).current_dir(place.path("")).stdout(Stdio::piped()).spawn().unwrap();
     let mut out = shell.stdout.take().unwrap();
-    std::io::Read::read_exact(&mut out, &mut [0; 9]).unwrap(); // it is at work
+    std::io::Read::read_exact(&mut out, &mut [0; 9]).unwrap(); // it is generating
     let reader = std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
     let send = |signal: &str| Command::new("kill").args([signal, &shell.id().to_string()]).status().unwrap();
     send("-HUP");
     std::thread::sleep(Duration::from_millis(500));
     send("-KILL");
-    // None: a signal ended it, and not the first, at which it would have ended by itself.
+    // `None`: SIGKILL ended it; SIGHUP would have ended it with an exit code.
     assert_eq!(shell.wait().unwrap().code(), None);
     reader.join().unwrap().unwrap();
 }
@@ -170,7 +169,7 @@ fn what_cannot_be_written_or_named_is_said() {
         let line = "error: cannot write to standard output: No space";
         assert!(ran.code == Some(1) && ran.err.contains(line), "{arguments}: {}", ran.err);
     }
-    // Nobody can make a file in /sys, which is said before the text is read.
+    // Nobody can create a file in /sys; this is reported before the text is read.
     let ran = place.train("plan missing.txt --device cpu --out /sys/plan.toml");
     let line = "--out is /sys/plan.toml; cannot write /sys/plan.toml: ";
     assert!(ran.code == Some(2) && ran.err.contains(line), "{}", ran.err);
@@ -178,7 +177,7 @@ fn what_cannot_be_written_or_named_is_said() {
     let ran = Ran::from(command.current_dir("/sys").output().unwrap());
     let line = "plan.toml: cannot write the recipe; choose another --out: cannot write plan.toml: ";
     assert!(ran.code == Some(1) && ran.err.contains(line), "{}", ran.err);
-    // A folder whose name is no text.
+    // A folder whose name is not UTF-8.
     let folder = place.path("").join(std::ffi::OsStr::from_bytes(b"run-\xff"));
     std::fs::rename(place.path("runs/count"), &folder).unwrap();
     let run = |arguments: &str| {
@@ -190,7 +189,7 @@ fn what_cannot_be_written_or_named_is_said() {
     assert!(!place.path("trace.jsonl").exists());
     let mut command = place.command("ember-generate", "convert --to gguf --format json --out");
     let ran = Ran::from(command.arg(folder.join("model.gguf")).arg(&folder).output().unwrap());
-    assert_eq!(ran.well().json()[0]["to"], "gguf");
+    assert_eq!(ran.succeeds().json()[0]["to"], "gguf");
 }
 
 #[cfg(unix)]
@@ -211,12 +210,12 @@ fn a_batch_that_no_memory_holds_is_refused() {
     let place = Place::new();
     let ran = place.generate("bench --shape 2x2x32x65x64 --batch 1,4294967295 --device cpu");
     assert!(ran.code == Some(2) && ran.err.contains("GB of memory are free; lower --batch"), "{}", ran.err);
-    // And a context shorter than what is usual is measured all the same.
-    place.generate("bench --shape 2x2x32x65x16 --repeats 1 --device cpu").well();
+    // A context shorter than the default lengths can be measured.
+    place.generate("bench --shape 2x2x32x65x16 --repeats 1 --device cpu").succeeds();
 }
 
-/// A pipe that nobody writes into: what waits for it looks at no flag, and the first signal ends it
-/// all the same.
+/// A pipe without a writer: a blocked read checks no flag, and the first signal still ends the
+/// program.
 #[cfg(unix)]
 #[test]
 fn a_first_signal_ends_what_never_looks() {

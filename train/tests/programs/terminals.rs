@@ -1,4 +1,4 @@
-//! A run and the terminal that it is shown on.
+//! A run and its terminal.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,10 +15,10 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use super::small_run;
 use super::{Place, SMALL, text};
 
-/// A terminal of 40 lines: what reads what is shown on it, and the screen for a program.
+/// A terminal of 40 lines: the end that reads the output, and the screen for a program.
 fn terminal() -> (File, File) {
     let reader = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    fcntl_setfd(&reader, FdFlags::CLOEXEC).unwrap(); // the program does not hold it
+    fcntl_setfd(&reader, FdFlags::CLOEXEC).unwrap(); // the program does not inherit it
     grantpt(&reader).unwrap();
     unlockpt(&reader).unwrap();
     let path = ptsname(&reader, Vec::new()).unwrap().into_string().unwrap();
@@ -26,7 +26,7 @@ fn terminal() -> (File, File) {
     (reader.into(), File::options().read(true).write(true).open(path).unwrap())
 }
 
-/// Waits until a program has taken a screen of its own.
+/// Waits until a program has switched to the alternate screen.
 fn await_screen(reader: &mut File) {
     let mut shown = Vec::new();
     while !String::from_utf8_lossy(&shown).contains("\u{1b}[?1049h") {
@@ -50,22 +50,22 @@ fn a_run_lives_on_when_its_terminal_is_gone() {
     assert_eq!(std::fs::read_to_string(place.path("run/latest")).unwrap().trim(), "step-00000300");
 }
 
-/// Where a hangup is ignored, too, as under `nohup`.
+/// Even if hangups are ignored, as under `nohup`.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_is_shown_on_a_terminal_alone_ends_with_it() {
     let place = Place::new();
-    place.train(&small_run(&place, "runs/count", 5)).well();
+    place.train(&small_run(&place, "runs/count", 5)).succeeds();
     let (mut reader, screen) = terminal();
     let program = place.command("ember-generate", "explain one --device cpu --max-new-tokens 2 --tui");
     let arguments: Vec<_> = program.get_args().map(|argument| argument.to_str().unwrap()).collect();
-    // The terminal is the session's own: it is told of the hangup.
+    // `setsid -c` makes it the controlling terminal, so that the process gets its hangup.
     let shell = format!("trap '' HUP; exec setsid -c {} {}", program.get_program().display(), arguments.join(" "));
     let mut command = Command::new("sh");
     command.arg("-c").arg(shell).current_dir(place.path("")).env("TERM", "xterm");
     let mut run =
         command.stdin(screen.try_clone().unwrap()).stdout(screen.try_clone().unwrap()).stderr(screen).spawn().unwrap();
-    drop(command); // nobody else holds the screen
+    drop(command); // no other process holds the screen
     await_screen(&mut reader);
     drop(reader);
     let until = Instant::now() + Duration::from_secs(20);

@@ -1,11 +1,11 @@
-//! Folders of text as people have them: with other files in them, with runs in them, and the folder
-//! that one works in.
+//! Folders of text as users have them: with other files, with runs inside, and as the working
+//! folder.
 
 use std::fs;
 
 use super::{Place, Ran, SMALL, text};
 
-/// The names of the sources that a run's manifest keeps.
+/// The names of the sources in a run's manifest.
 fn sources(place: &Place, run: &str) -> Vec<String> {
     let manifest: serde_json::Value =
         serde_json::from_slice(&fs::read(place.path(run).join("data/manifest.json")).unwrap()).unwrap();
@@ -14,14 +14,14 @@ fn sources(place: &Place, run: &str) -> Vec<String> {
 }
 
 fn train(place: &Place, arguments: &str) -> Ran {
-    place.train(&format!("{arguments} --set max_steps=2 {SMALL}")).well()
+    place.train(&format!("{arguments} --set max_steps=2 {SMALL}")).succeeds()
 }
 
 #[test]
 fn a_folder_is_trained_on_again_and_again_with_its_runs_inside() {
     let place = Place::new();
     place.write("words/count.txt", text());
-    // Anybody's manifest is a file like others.
+    // A foreign manifest.json is an ordinary file.
     place.write("words/manifest.json", "{\"name\": \"an app of mine\", \"version\": 2}\n");
     let expected = ["words/count.txt", "words/manifest.json"];
     for run in ["words/first", "words/runs/second", "words/third"] {
@@ -34,7 +34,7 @@ fn a_folder_is_trained_on_again_and_again_with_its_runs_inside() {
             _ => assert_eq!(left_out, ["Left out: 2 runs, the first: words/first"]),
         }
     }
-    place.train("prepare words --out words/prepared").well();
+    place.train("prepare words --out words/prepared").succeeds();
     train(&place, "run words --out elsewhere");
     assert_eq!(sources(&place, "elsewhere"), expected);
     train(&place, "run words/prepared --out prepared-run");
@@ -54,16 +54,16 @@ fn what_the_programs_wrote_into_a_folder_of_text_is_not_learned() {
         "ledger run --repeats 1 --batch-size 2 --device cpu --html words/ledger.html",
         plan,
     ] {
-        place.train(arguments).well();
+        place.train(arguments).succeeds();
     }
-    place.generate("explain one --from run --device cpu --max-new-tokens 4 --html words/explain.html").well();
+    place.generate("explain one --from run --device cpu --max-new-tokens 4 --html words/explain.html").succeeds();
     let ran = train(&place, "run words --out again");
     assert_eq!(sources(&place, "again"), ["words/count.txt", "words/mine.html"]);
     let line = "Left out: 5 files written by Ember, the first: words/explain.html";
-    assert!(ran.err.lines().any(|said| said == line), "{}", ran.err);
+    assert!(ran.err.lines().any(|shown| shown == line), "{}", ran.err);
     let ran = place.train(&format!("run words/plan.toml {SMALL}"));
     let line = "error: words/plan.toml is a page or a recipe that Ember wrote, not text; name the text itself";
-    assert!(ran.code == Some(1) && ran.err.lines().any(|said| said == line), "{}", ran.err);
+    assert!(ran.code == Some(1) && ran.err.lines().any(|shown| shown == line), "{}", ran.err);
 }
 
 #[test]
@@ -80,11 +80,11 @@ fn a_file_that_cannot_be_used_is_left_out_of_a_folder_and_said() {
                 --field (in run and plan: --set field=NAME): input, output";
     assert!(ran.err.lines().any(|shown| shown == line), "{}", ran.err);
     assert_eq!(sources(&place, "run"), ["code/count.txt", "code/utf16.txt"]);
-    // `plan` and `copied` read the folder in the same way.
-    place.train("plan code --minutes 0.05 --device cpu").well();
+    // `plan` and `copied` read the folder the same way.
+    place.train("plan code --minutes 0.05 --device cpu").succeeds();
     place.write("written.txt", "one and then two. eight and then nine.");
     let copied =
-        |file: &str| place.train(&format!("copied {file} --corpus code --format json")).well().json()[0].clone();
+        |file: &str| place.train(&format!("copied {file} --corpus code --format json")).succeeds().json()[0].clone();
     place.write("marked.txt", "\u{feff}one and then two. eight and then nine.");
     assert_eq!(copied("written.txt"), copied("marked.txt"), "a byte order mark is no text");
 }
@@ -97,15 +97,15 @@ fn a_long_text_with_two_notes_gets_the_context_that_it_bears() {
     place.write("writing/b.txt", "three and four");
     let context = |folder: &str| {
         let settings = "--device cpu --set n_layer=1 --set n_embd=16 --set n_head=2 --set max_steps=1";
-        let ran = place.train(&format!("run {folder} --out {folder}-run {settings}")).well();
+        let ran = place.train(&format!("run {folder} --out {folder}-run {settings}")).succeeds();
         let config = fs::read_to_string(place.path(&format!("{folder}-run/config.toml"))).unwrap();
         let line = config.lines().find(|line| line.starts_with("context_length = ")).unwrap().to_owned();
         (line, ran.err)
     };
-    let (with_notes, said) = context("writing");
+    let (with_notes, stderr) = context("writing");
     assert!(
-        said.contains("; and to make up the 10%, the last 10.0% of the characters of the one long document."),
-        "{said}"
+        stderr.contains("; and to make up the 10%, the last 10.0% of the characters of the one long document."),
+        "{stderr}"
     );
     for note in ["a.txt", "b.txt"] {
         fs::remove_file(place.path("writing").join(note)).unwrap();

@@ -1,7 +1,7 @@
-//! What is typed, by subject, in the order of the page.
+//! The commands, by subject, in the order of the page.
 
-/// What is typed, with `~` for a space inside an argument. `SMALL` stands for the settings of a
-/// small run.
+/// Program and arguments, with `~` for a space inside an argument. `SMALL` stands for the settings
+/// of a small run.
 pub const CASES: &[(&str, &str)] = &[
     // Text
     ("ember-train", "run missing.txt SMALL"),
@@ -38,7 +38,7 @@ pub const CASES: &[(&str, &str)] = &[
     ("ember-train", "run count.txt --set n_embd"),
     ("ember-train", "run count.txt --set n_embd=30 --set n_head=4 --device cpu"),
     ("ember-train", "run count.txt --set architecture=gpt2 --set positions=rotary --device cpu"),
-    // What no text could make right, before it is looked for
+    // Configurations that are refused before the text is opened
     ("ember-train", "run missing.txt --set n_embd=64 --set n_head=7 --device cpu"),
     ("ember-train", "run missing.txt --set batch_size=4 --set micro_batch=3 --device cpu"),
     ("ember-train", "run missing.txt --set min_learning_rate=0.5 --device cpu"),
@@ -85,7 +85,7 @@ pub const CASES: &[(&str, &str)] = &[
     ("ember-train", "prepare count.txt --out tokens --stories 5"),
     ("ember-train", "prepare count.txt --out tokens --tokenizer /dev/zero"),
     ("ember-train", "prepare unusable --out unusable"),
-    // A checkpoint to begin from
+    // Starting checkpoints
     ("ember-train", "run count.txt --init missing SMALL"),
     ("ember-train", "run count.txt --init empty-folder SMALL"),
     ("ember-train", "run count.txt --init EMPTY SMALL"),
@@ -104,7 +104,7 @@ pub const CASES: &[(&str, &str)] = &[
     ("ember-train", "run tokens-of-bytes --set mask=true SMALL"),
     ("ember-train", "plan tokens-of-bytes --set mask=true --device cpu"),
     ("ember-train", "run count.txt --set sample_prompts=caf\u{e9} SMALL"),
-    // Plans and promises of time
+    // Plans and time budgets
     ("ember-train", "run count.txt --minutes 5 --set max_steps=100 --device cpu"),
     ("ember-train", "run --minutes 5 --set ~max_steps~=~100 --device cpu"),
     ("ember-train", "run count.txt --minutes 0"),
@@ -229,7 +229,7 @@ pub const CASES: &[(&str, &str)] = &[
     ("ember-generate", "text one --from a-run --suppress -1"),
     ("ember-generate", "text one --from a-run --num-beams 2 --explain-semantics"),
     ("ember-generate", "text one --from a-run --draft missing"),
-    // Forms
+    // Constraints
     ("ember-generate", "text one --from a-run --json-schema missing.json"),
     ("ember-generate", "text one --from a-run --json-schema broken.jsonl"),
     ("ember-generate", "text one --from a-run --regex ("),
@@ -262,7 +262,7 @@ pub const CASES: &[(&str, &str)] = &[
     ("ember-generate", "explain one --from a-run --html missing/a.html"),
     ("ember-generate", "explain one --from a-run --html no-tokenizer/config.json"),
     ("ember-generate", "explain --from a-run --prompt-ids 99999"),
-    // Scores and measures
+    // Scores and benchmarks
     ("ember-generate", "score EMPTY --from a-run"),
     ("ember-generate", "score --from a-run --choices other-field.jsonl"),
     ("ember-generate", "score --from a-run --lines missing.txt"),

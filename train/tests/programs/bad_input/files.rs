@@ -1,11 +1,12 @@
-//! What the cases name: a run, and files and folders that are empty, broken, cut short or do not fit together.
+//! Creates what the cases name: a run, and files and folders that are empty, broken, truncated or
+//! mismatched.
 
 use std::path::Path;
 
 use super::super::{Place, root, small_run};
 
 pub fn set_up(place: &Place) {
-    place.train(&small_run(place, "a-run", 5)).well();
+    place.train(&small_run(place, "a-run", 5)).succeeds();
     place.write("empty.txt", "");
     place.write("short.txt", "Hello.");
     place.write("binary.txt", [0u8, 159, 146, 150, 0, 1, 2, 3].repeat(100));
@@ -84,7 +85,7 @@ pub fn set_up(place: &Place) {
     place.write("scaled-rope/config.json", scaled);
     place.write("mistral/config.json", "{\"model_type\": \"mistral\", \"hidden_size\": 8}");
     place.write("cafe.txt", "one caf\u{e9} and two caf\u{e9}s\n".repeat(100));
-    place.train("prepare count.txt --out tokens-of-bytes --tokenizer bytes").well();
+    place.train("prepare count.txt --out tokens-of-bytes --tokenizer bytes").succeeds();
     copy_folder(&checkpoint, &place.path("wide-tokenizer"));
     std::fs::remove_file(place.path("wide-tokenizer/checksums.json")).unwrap();
     std::fs::copy(place.path("tokens-of-bytes/tokenizer.json"), place.path("wide-tokenizer/tokenizer.json")).unwrap();
