@@ -1,6 +1,6 @@
-//! Parity with PyTorch's Muon and AdamW, by the fixture that `tools/make_optimizer_fixtures.py`
-//! writes: ten clipped steps of a GPT-2, its blocks' matrices by Muon and the rest by AdamW, under
-//! one schedule.
+//! Parity with PyTorch's Muon and AdamW, by the fixture from `tools/make_optimizer_fixtures.py`:
+//! ten clipped steps of a GPT-2 under one schedule, with Muon for the blocks' matrices and AdamW
+//! for the rest.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ struct Step {
     grad_norm: f64,
 }
 
-/// What this fixture shares with the one of AdamW.
+/// The part of this fixture that AdamW's has, too.
 #[derive(Deserialize)]
 struct Model {
     optimizer: Knobs,
@@ -112,8 +112,8 @@ fn ten_steps_agree_with_pytorch() {
     });
     finals.extend(optimizer.stored().into_iter().filter(|(name, _)| name.starts_with("momentum.")));
     for name in reference.names() {
-        // The key's bias has a gradient of zero but for rounding, which Adam's division turns into
-        // noise.
+        // The gradient of the key's bias is zero except for rounding, which Adam's division turns
+        // into noise.
         if name.ends_with("c_attn.bias") {
             continue;
         }

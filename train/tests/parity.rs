@@ -1,7 +1,6 @@
 //! Parity with transformers' GPT2LMHeadModel, LlamaForCausalLM and Qwen3ForCausalLM, by the
-//! fixtures that `tools/make_fixtures.py` and `tools/make_llama_fixtures.py` write: logits,
-//! loss, every gradient, optimizer steps, greedy text. If this fails, the model is wrong, whatever
-//! else passes.
+//! fixtures from `tools/make_fixtures.py` and `tools/make_llama_fixtures.py`: logits, loss, every
+//! gradient, optimizer steps, greedy text. If this fails, the model is wrong, whatever else passes.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -82,10 +81,10 @@ fn take_gradient(gradients: &mut GradientsParams, id: ParamId, dimensions: usize
     }
 }
 
-/// What a family's class computed, by the names and in the layout of its files.
+/// The tensors that a transformers class computed, with the names and layout of its files.
 struct Reference {
     file: TensorFile,
-    /// Before its tensors' names, where the fixtures have no prefix.
+    /// Prefix of its tensors' names that the fixtures do not have.
     prefix: &'static str,
 }
 
@@ -94,8 +93,8 @@ impl Reference {
         self.file.read(name).unwrap().values
     }
 
-    /// Calls `each` with the name and the two values of every tensor `kind.NAME`: ours, put away as
-    /// a model's weights are, and theirs.
+    /// Calls `each` with the name and both values of every tensor `kind.NAME`: ours, in the layout
+    /// of saved weights, and theirs.
     fn each(&self, kind: &str, config: &GptConfig, ours: &[NamedTensor], mut each: impl FnMut(&str, &[f32], &[f32])) {
         let dir = tempfile::tempdir().unwrap();
         folder::write(dir.path(), config, None, &folder::Settings::new(), ours).unwrap();
@@ -116,7 +115,7 @@ fn parity(name: &str, prefix: &'static str) {
     let device = Device::flex().autodiff();
     let gpt = checkpoint::load(&fixtures().join(name), &device).unwrap();
 
-    // One forward and backward.
+    // One forward and backward pass.
     let logits = gpt.forward(ids(&fixture.input_ids, &device));
     let error = largest_difference(&values(logits.clone()), &reference.values("logits"));
     assert!(error < 1e-4, "{name}: logits differ by {error}");
@@ -138,7 +137,7 @@ fn parity(name: &str, prefix: &'static str) {
         assert!(error < 1e-3, "{name}: the gradient of {parameter} differs by {error} of its largest entry");
     });
 
-    // Some steps: clipping, decay groups, schedule, accumulation.
+    // Some steps with clipping, decay groups, a schedule and accumulation.
     let knobs = &fixture.optimizer;
     let mut optimizer = Optimizer::new(AdamWConfig {
         beta1: knobs.beta1,
@@ -184,7 +183,7 @@ fn parity(name: &str, prefix: &'static str) {
         finals.push(NamedTensor { name: name.to_owned(), shape: shape.to_vec(), values });
     });
     reference.each("final", gpt.config(), &finals, |parameter, got, want| {
-        // GPT-2's key bias has a gradient of zero but for rounding, which Adam's division turns
+        // The gradient of GPT-2's key bias is zero except for rounding, which Adam's division turns
         // into noise.
         if !parameter.ends_with("c_attn.bias") {
             let error = largest_difference(got, want);

@@ -1,5 +1,5 @@
-//! Which adapters train which of the shipped recipes: decided by the program's own check under each
-//! adapter's limits, and kept in `docs/adapters.md`, which `EMBER_BLESS=1` writes anew.
+//! Which adapters can train which shipped recipes: the program's own check under each adapter's
+//! limits, recorded in `docs/adapters.md`, which `EMBER_BLESS=1` rewrites.
 #![cfg(any(feature = "wgpu", feature = "cuda"))]
 #![allow(clippy::unwrap_used)]
 
@@ -15,15 +15,15 @@ const KIB: usize = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Limits as a driver reports them, in the order of a report: what wgpu and the runtime make of them, which see at most
-/// so much of a buffer.
+/// Limits in the order of a report, as wgpu and the runtime see a driver's: a buffer is at most the
+/// smallest of these sizes.
 const fn reported(shared_memory: usize, units: usize, buffers: usize, range: u64, allocation: u64) -> Limits {
     let least = if range < allocation { range } else { allocation };
     let buffer_bytes = if least < i32::MAX as u64 { least } else { i32::MAX as u64 };
     Limits { shared_memory, units, buffers, buffer_bytes, tensor_cores: false }
 }
 
-/// The reports of vulkan.gpuinfo.org that Khronos keeps, at the state in which they were read.
+/// The reports of vulkan.gpuinfo.org that Khronos maintains, at this commit.
 macro_rules! profiles {
     ($commit:literal, $path:literal) => {
         concat!("https://github.com/KhronosGroup/Vulkan-Profiles/blob/", $commit, "/profiles/", $path)
@@ -82,10 +82,10 @@ const ADAPTERS: &[Adapter] = &[
         "https://www.w3.org/TR/webgpu/#limits"),
 ];
 
-/// What a text gets when nobody says anything.
+/// The configuration without any settings.
 const DEFAULT: &str = "the default";
 
-/// The recipes, and the vocabulary that each meets.
+/// The recipes, each with its vocabulary size.
 const RECIPES: &[(&str, usize)] = &[
     (DEFAULT, 4096),
     ("stories-cpu", 1073),
@@ -106,7 +106,7 @@ fn shape(recipe: &str, vocab_size: usize) -> GptConfig {
     settings.resolve(&facts, DeviceKind::Gpu).unwrap().0.shape(vocab_size)
 }
 
-/// What becomes of a recipe under an adapter's limits.
+/// The verdict on a recipe under an adapter's limits.
 fn cell(limits: &Limits, shape: &GptConfig) -> String {
     match (limits.check(shape.demand(Use::Training(FloatDType::F32))), limits.small_tiles(shape.head_size)) {
         (Err(error), _) => format!("refused: {error}"),

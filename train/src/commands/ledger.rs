@@ -309,8 +309,8 @@ mod tests {
     use ember_model::device::{self, DeviceChoice};
     use ember_model::{MlpKind, NormKind, Positions};
 
-    /// A model whose heads are wider than their share of its width, which no key of a recipe says, in
-    /// the existing folder `place`; its shape.
+    /// Saves a model with `head_size` other than `n_embd / n_head`, which no key can express, in
+    /// the existing folder `place`; returns its shape.
     fn save(place: &Path) -> GptConfig {
         let tokenizer = Tokenizer::bytes().unwrap();
         let shape = GptConfig {

@@ -310,7 +310,7 @@ mod tests {
         assert!(unknown_part(&odd).unwrap().contains("Unigram"));
     }
 
-    /// Where every byte has a token, nothing stands in for one, whatever the file says of it.
+    /// If every byte has a token, the unknown token is never used, whatever the file sets.
     #[test]
     fn a_tokenizer_that_gives_tokens_for_what_has_none_is_refused() {
         let with = |whole: bool, key: &str, value: Value| {
@@ -333,7 +333,7 @@ mod tests {
         assert!(unknown_part(&chars).unwrap().contains("the token \"b\""));
     }
 
-    /// What is measured is what the page will write, and that has few knobs.
+    /// Measurements use the page's settings, and the page has few knobs.
     #[test]
     fn what_the_page_does_without_is_off_where_its_texts_are_measured() {
         let knobs = Knobs {

@@ -1,4 +1,4 @@
-//! Texts that are written together.
+//! Texts generated together.
 
 use std::sync::Arc;
 use std::thread;
@@ -10,9 +10,9 @@ use ember_model::{Gpt, WeightType, init::Random};
 
 use crate::{gpt2, gpu, newest};
 
-/// Prompts of different lengths that come at once, one beginning as another does: each text is the
-/// one that the CPU writes for it alone. On a GPU the bits may differ, the greedy text of so small a
-/// model does not, nor the first digits of its log-probabilities, which show what a text might hide.
+/// Concurrent prompts of different lengths, two of which share a prefix: each text is what the CPU
+/// writes for it alone. On a GPU the bits may differ, but not the greedy text of so small a model,
+/// nor the first digits of its log-probabilities, which may reveal what the text hides.
 #[test]
 fn the_engine_writes_in_company_what_the_cpu_writes_alone() {
     let Some(device) = gpu() else { return };
@@ -31,7 +31,7 @@ fn the_engine_writes_in_company_what_the_cpu_writes_alone() {
         let same = |a: &ChosenToken, b: &ChosenToken| a.id == b.id && (a.logprob - b.logprob).abs() <= 1e-5;
         for ((prompt, there), here) in prompts.iter().zip(&together).zip(&alone) {
             let is_same = there.tokens.iter().zip(&here.tokens).all(|(there, here)| same(there, here));
-            // All of them: a wrong row may have read what belongs to another.
+            // Prints all of them: a wrong row may have read another row's data.
             assert!(is_same && there.ids.len() == here.ids.len(), "{prompt:?}: {together:#?}\nalone: {alone:#?}");
         }
     }

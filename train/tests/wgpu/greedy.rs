@@ -1,4 +1,4 @@
-//! Text that is decoded greedily.
+//! Greedy decoding.
 
 use burn::tensor::Device;
 use ember_decoding::{GenerationConfig, generate};
@@ -6,7 +6,7 @@ use ember_model::{Gpt, GptConfig};
 
 use crate::gpu;
 
-/// The engine's greedy text, which reads nothing but ids and log-probabilities back from the
+/// The engine's greedy text, for which only ids and log-probabilities are read back from the
 /// device.
 #[test]
 fn greedy_decoding_writes_what_the_cpu_writes() {

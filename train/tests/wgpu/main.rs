@@ -1,6 +1,5 @@
-//! The same numbers on wgpu as on the CPU: logits, loss, gradients and optimizer steps against our
-//! kernels here. Runs on any adapter, software Vulkan included; without one it says that it is
-//! skipped.
+//! wgpu computes the CPU's numbers: logits, loss, gradients and optimizer steps. Runs on any
+//! adapter, including software Vulkan; without one it prints that it is skipped.
 #![allow(clippy::unwrap_used)]
 
 mod company;
@@ -28,7 +27,7 @@ struct Numbers {
     weights: Vec<f32>,
 }
 
-/// The adapter that the tests run on; says that they are skipped where there is none.
+/// The adapter to test; without one, prints that the tests are skipped.
 fn gpu() -> Option<Device> {
     match select(DeviceChoice::Wgpu(None)) {
         Ok(selected) => Some(selected.device),
@@ -47,7 +46,7 @@ fn gpt2() -> GptConfig {
     GptConfig::new(32, TIME, 2, 2, 32)
 }
 
-/// Every part that GPT-2 does not have, in one layer.
+/// A layer with every part that GPT-2 does not have.
 fn newest() -> GptConfig {
     GptConfig {
         n_kv_head: 2,
@@ -69,7 +68,7 @@ fn compute(config: &GptConfig, device: &Device) -> Numbers {
 
     let gpt = Gpt::new(config, 1, device).unwrap();
     let logits = values(gpt.forward(tokens(device)));
-    // Prompts of different lengths, one of them forked, then one more token for each of the three
+    // Prompts of different lengths, one of them forked, then one token more for each of the three
     // rows.
     let prompt: Vec<u32> = ids.iter().map(|&id| id as u32).collect();
     let mut cache = KvCache::new(config, 2, TIME, device);
@@ -92,8 +91,8 @@ fn compute(config: &GptConfig, device: &Device) -> Numbers {
     }
     let mut weights = Vec::new();
     gpt.for_each_parameter(&mut |name, _, values| {
-        // The key's bias has a gradient of zero but for rounding, which Adam's division turns into
-        // noise.
+        // The gradient of the key's bias is zero except for rounding, which Adam's division turns
+        // into noise.
         if !name.ends_with("c_attn.bias") {
             weights.extend(values);
         }

@@ -1,4 +1,4 @@
-//! The GPU's optimizer beside the CPU's, and its verdicts.
+//! The GPU's optimizer compared with the CPU's, and its decisions.
 
 use burn::module::ParamId;
 use burn::optim::GradientsParams;
@@ -24,8 +24,8 @@ fn with_muon(ema_decay: f64) -> OptimizerConfig {
     OptimizerConfig { muon: Some(muon), ..config(ema_decay) }
 }
 
-/// Gradients drawn from (seed, parameter), one of which may be spoilt.
-fn gradients(gpt: &Gpt, seed: u64, size: f32, spoilt: Option<f32>) -> GradientsParams {
+/// Gradients drawn from (seed, parameter); one may be replaced by `non_finite`.
+fn gradients(gpt: &Gpt, seed: u64, size: f32, non_finite: Option<f32>) -> GradientsParams {
     let device = gpt.device().inner();
     let mut gradients = GradientsParams::new();
     for (number, parameter) in gpt.parameters().into_iter().enumerate() {
@@ -36,7 +36,7 @@ fn gradients(gpt: &Gpt, seed: u64, size: f32, spoilt: Option<f32>) -> GradientsP
                 size * ((hash >> 40) as f32 / (1u64 << 24) as f32 - 0.5)
             })
             .collect();
-        if let (3, Some(bad)) = (number, spoilt) {
+        if let (3, Some(bad)) = (number, non_finite) {
             values[n / 2] = bad;
         }
         let data = TensorData::new(values, parameter.shape.clone());
@@ -62,7 +62,7 @@ fn close(a: &[f32], b: &[f32], allowed: f32) {
 
 type AfterFourSteps = (Vec<f32>, Vec<f32>, Vec<f64>, Vec<(String, Vec<f32>)>);
 
-/// The weights, the average's and the norms after four steps, the moments by name.
+/// The weights, the average's and the norms after four steps, and the moments by name.
 fn steps(shape: &GptConfig, config: OptimizerConfig, device: &Device, seed: u64, clip: f64) -> AfterFourSteps {
     let mut gpt = Gpt::new(shape, seed, &device.clone().autodiff()).unwrap();
     let mut optimizer = Optimizer::new(config);
@@ -99,8 +99,8 @@ fn steps_are_the_cpus() {
     });
 }
 
-/// More matrices than one launch takes on any device, of which several stand side by side, some of
-/// them wider than others; parts wider than high and higher than wide, of more than one chunk.
+/// More matrices than one launch takes on any device, several of them side by side and of different
+/// widths; wide and tall parts, of more than one chunk.
 #[test]
 fn steps_by_muon_are_the_cpus() {
     let Some(device) = gpu() else { return };
@@ -119,8 +119,8 @@ fn steps_by_muon_are_the_cpus() {
     }
 }
 
-/// A device's decisions take the same steps as a host that knows the norm, and a restored optimizer
-/// goes on with the same bits.
+/// A device's decision takes the same step as a host that knows the norm, and a restored optimizer
+/// continues with the same bits.
 #[test]
 fn a_decision_steps_as_the_host_would() {
     let Some(device) = gpu() else { return };
@@ -159,8 +159,8 @@ fn check_decisions(device: &Device, config: fn(f64) -> OptimizerConfig) {
     assert_eq!(all(&b), all(&copy));
 }
 
-/// From the first step that is not finite on, nothing reaches weights, moments or average, until
-/// the host lets the device go on.
+/// After the first non-finite step nothing changes weights, moments or average until the host lets
+/// the device continue.
 #[test]
 fn what_is_not_finite_halts_the_device() {
     let Some(device) = gpu() else { return };
@@ -168,13 +168,13 @@ fn what_is_not_finite_halts_the_device() {
     let shape = GptConfig::new(11, 5, 1, 1, 6);
     let loss = |value: f32| Tensor::<1>::from_floats([value], &device);
     let cases = [(Some(f32::NAN), 1.0), (Some(f32::INFINITY), 1.0), (None, f32::NAN)];
-    for ((spoilt, spoilt_loss), config) in iproduct!(cases, [config(0.9), with_muon(0.9)]) {
+    for ((non_finite, spoilt_loss), config) in iproduct!(cases, [config(0.9), with_muon(0.9)]) {
         let mut halt = Halt::new(&training);
         let mut optimizer = Optimizer::new(config);
         let mut gpt = Gpt::new(&shape, 1, &training).unwrap();
         let mut decisions = Vec::new();
-        let mut step = |gpt: Gpt, halt: &Halt, optimizer: &mut Optimizer, number, spoilt, loss| {
-            let gradients = gradients(&gpt, number, 0.1, spoilt);
+        let mut step = |gpt: Gpt, halt: &Halt, optimizer: &mut Optimizer, number, non_finite, loss| {
+            let gradients = gradients(&gpt, number, 0.1, non_finite);
             let decision = halt.decide(&gpt, &gradients, vec![loss], 1.0);
             let gpt = optimizer.step_as_decided(gpt, gradients, &decision, 1e-2);
             decisions.push(decision);
@@ -185,7 +185,7 @@ fn what_is_not_finite_halts_the_device() {
             (all(gpt), all(&optimizer.average().unwrap().model(gpt).unwrap()), optimizer.stored())
         };
         let before = state(&gpt, &optimizer);
-        gpt = step(gpt, &halt, &mut optimizer, 1, spoilt, loss(spoilt_loss));
+        gpt = step(gpt, &halt, &mut optimizer, 1, non_finite, loss(spoilt_loss));
         gpt = step(gpt, &halt, &mut optimizer, 2, None, loss(1.0));
         assert!(state(&gpt, &optimizer) == before);
         halt.release();
@@ -198,7 +198,7 @@ fn what_is_not_finite_halts_the_device() {
     }
 }
 
-/// A model whose weights somebody else holds steps on copies of them.
+/// If another owner shares a model's weights, the optimizer steps on copies.
 #[test]
 fn a_clone_keeps_its_weights() {
     let Some(device) = gpu() else { return };

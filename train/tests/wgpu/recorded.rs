@@ -1,4 +1,4 @@
-//! Decoding steps that the device records and replays, beside the same steps on the CPU.
+//! Decoding steps that the device records and replays, compared with the CPU's.
 
 use burn::tensor::{Device, FloatDType};
 use ember_model::{Gpt, KvCache, RecordedStep};
@@ -35,7 +35,7 @@ fn a_replayed_step_computes_what_a_step_computes() {
         let mut recorded: Option<RecordedStep> = None;
         for step in 0..8 {
             if step == 4 {
-                // Rows are lists of slots: launches that read a new table serve new rows.
+                // The slot lists of rows change: replayed launches must read the new table.
                 cache_here.select(&[2, 0, 0]);
                 cache_there.select(&[2, 0, 0]);
             }
@@ -51,7 +51,7 @@ fn a_replayed_step_computes_what_a_step_computes() {
             let error = largest_difference(&values(step.output()), &expected);
             assert!(error < 1e-5, "logits differ by {error}");
         }
-        // What the replayed steps left in the cache is there for steps that are not.
+        // Steps that are not replayed see what replayed steps left in the cache.
         drop(recorded);
         let [got, expected] =
             [(&there, cache_there), (&here, cache_here)].map(|(gpt, cache)| token_by_token(gpt, &tokens(8), cache));
@@ -83,7 +83,7 @@ fn a_recorded_step_is_no_longer_used_when_it_does_not_fit() {
     assert!(!RecordedStep::can_record(&on_the_cpu, &KvCache::new(&config, 1, 6, &Device::flex())));
 }
 
-/// A cache keeps what the model computes in, also when it grows and when slots are won back.
+/// A cache keeps the model's type of computation, even when it grows and when slots are reclaimed.
 #[test]
 fn a_cache_of_half_precision_grows() {
     let Some(device) = gpu().filter(|device| device.supports_dtype(FloatDType::F16)) else { return };

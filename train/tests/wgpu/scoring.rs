@@ -1,4 +1,4 @@
-//! Texts that are scored in passes that the adapter bears.
+//! Scoring in passes that suit the adapter.
 
 use std::ops::ControlFlow;
 
@@ -10,8 +10,8 @@ use crate::gpu;
 
 const CONTEXT: usize = 128;
 
-/// What the MLP makes of all rows together is 350 MiB, more than the 128 MiB of a buffer that
-/// WebGPU guarantees a kernel to see.
+/// The MLP's activations of all rows together are 350 MiB, more than the 128 MiB of a buffer that
+/// WebGPU guarantees to a kernel.
 #[test]
 fn a_text_whose_activations_together_are_more_than_a_buffer_is_scored_as_on_the_cpu() {
     let Some(device) = gpu() else { return };

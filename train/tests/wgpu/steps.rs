@@ -1,5 +1,5 @@
-//! A run on a GPU, whose host hears of a step late, goes through the same numbers as one on the
-//! CPU: batches that are not finite on the way are left out by both, at the same steps.
+//! A run on a GPU, whose host learns a step's result late, has the same numbers as on the CPU: both
+//! skip non-finite batches, at the same steps.
 
 use std::fs;
 use std::path::Path;
@@ -12,18 +12,18 @@ use serde_json::Value;
 
 use crate::gpu;
 
-/// Steps that are compared, from the second on.
+/// Number of steps compared, starting with the second.
 const STEPS: u64 = 14;
 
-/// `ember-train` with these arguments, on a device, without a word.
+/// `ember-train` with these arguments on a device, without output.
 fn program(device: &str, arguments: &[&str]) -> Command {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ember-train"));
     program.args(arguments).args(["--quiet", "--device", device]);
     program
 }
 
-/// A run of two steps on a text with a rare letter, whose row of the token table is then made NaN:
-/// a batch that reads the letter has a loss that is not finite.
+/// A run of two steps on a text with a rare letter, whose row of the token table is then set to
+/// NaN: a batch with that letter has a non-finite loss.
 fn poisoned(path: &Path) {
     let line = "the quick brown fox jumps over a lazy dog and goes on to the next one\n";
     let text: String = (0..120).map(|i| if i % 2 == 1 { format!("Q {line}") } else { line.to_owned() }).collect();
@@ -67,8 +67,8 @@ fn rows(run: &Path) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Resumes a run until the steps to be compared are logged, and interrupts it: an evaluation would
-/// compile kernels of its own.
+/// Resumes a run until the steps to compare are logged, then interrupts it: an evaluation would
+/// compile more kernels.
 fn resumed(run: &Path, device: &str) -> Vec<Value> {
     let is_there = |row: &Value| row["step"].as_u64() > Some(STEPS) && row["train_loss"].is_number();
     let arguments = ["resume", run.to_str().unwrap(), "--set", "max_steps=100000"];

@@ -125,7 +125,7 @@ mod tests {
         let (config, reasons) = settings.resolve(&FACTS, DeviceKind::Cpu).unwrap();
         assert_eq!((config.n_layer, config.n_head, config.n_embd, config.context_length), (3, 4, 64, 128));
         assert_eq!((config.init.as_str(), config.tokenizer.as_str()), ("runs/a", "runs/a"));
-        assert_eq!(config.learning_rate, 2e-4); // a new model 64 wide takes 2e-3
+        assert_eq!(config.learning_rate, 2e-4); // a new model of width 64 has 2e-3
         assert!(config.warmup_steps <= 100 && config.warmup_steps * 20 < config.max_steps);
         assert!(reasons.iter().any(|line| line.to_string().contains("learning_rate = 0.0002")), "{reasons:?}");
     }
@@ -141,8 +141,8 @@ mod tests {
         assert_eq!(settings.resolve(&FACTS, DeviceKind::Cpu).unwrap().0.muon_learning_rate, 0.01);
     }
 
-    /// A Qwen3's `head_dim` is no key: the width need not be a multiple of the heads, or the quotient
-    /// even, or 1 at all.
+    /// A Qwen3's `head_dim` is not a configuration key: `n_embd` need not be a multiple of
+    /// `n_head`, and the quotient may be odd, or 0.
     #[test]
     fn a_checkpoint_whose_heads_do_not_share_its_width_is_begun_from() {
         for n_embd in [33, 24, 6] {

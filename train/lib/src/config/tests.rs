@@ -128,14 +128,14 @@ fn set_takes_toml_and_bare_words() {
     assert_eq!(config.text, ["my book.txt"]);
     settings.set("text=[\"a\", \"b\"]").unwrap();
     assert_eq!(settings.data().unwrap().text, ["a", "b"]);
-    // Where a text is wanted, a number is the characters that it was written in.
+    // For a text key, a number keeps the characters it was written with.
     for assignment in ["init=1.10", "text=0x10", "sample_prompts=1_000"] {
         settings.set(assignment).unwrap();
     }
     assert_eq!((settings.init(), settings.sample_prompts.clone()), (Some("1.10"), Some(vec!["1_000".to_owned()])));
     assert_eq!(settings.data().unwrap().text, ["0x10"]);
 
-    // A digit before the point, or behind it, may be left out.
+    // Digits before or after the decimal point may be left out.
     for assignment in ["dropout=.5", "learning_rate=1.", "z_loss=\"auto\""] {
         settings.set(assignment).unwrap();
     }
@@ -249,7 +249,7 @@ fn a_text_alone_gets_a_model_and_reasons() {
 }
 
 proptest! {
-    /// Any text and any device get a configuration that can run, and what a person set is kept.
+    /// Any text and device give a valid configuration, and explicit settings are kept.
     #[test]
     fn every_text_gets_a_valid_configuration(
         train_tokens in 0u64..20_000_000_000, val_share in 0.001f64..0.5, vocab_size in 2usize..60_000,
@@ -274,7 +274,7 @@ proptest! {
         prop_assert!(max_steps.is_none_or(|steps| config.max_steps == steps));
     }
 
-    /// Every number inside a key's range is taken, and the nearest ones outside are not.
+    /// Every number within a key's range is accepted, and the nearest ones outside are refused.
     #[test]
     fn ranges_have_the_ends_they_state(inside in 0.0f64..1.0) {
         for key in keys::all() {
@@ -310,7 +310,7 @@ fn the_passes_that_are_told_are_those_that_are_made() {
     assert!(reasons.iter().any(|reason| reason.to_string().starts_with("max_steps = 200: 47 passes")), "{reasons:?}");
 }
 
-/// An interval so long that nothing is due before the end, of steps of 2^26 tokens.
+/// An interval longer than the run, with steps of 2^26 tokens: the product overflows a u64.
 #[test]
 fn what_is_learned_between_two_evaluations_can_be_more_than_can_be_counted() {
     let config = resolved("eval_interval = 274877906944\nbatch_size = 65536\ncontext_length = 1024");
@@ -324,7 +324,7 @@ fn a_short_trial_of_a_recipe_needs_no_second_change() {
     let (config, reasons) = settings.resolve(&FACTS, DeviceKind::Cpu).unwrap();
     assert_eq!((config.max_steps, config.lr_decay_steps), (5, 5));
     assert!(reasons.iter().any(|reason| reason.to_string().contains("only rises")));
-    // What comes after a warm-up that the run outlasts.
+    // The reported rate after a warm-up longer than its schedule.
     for (schedule, then) in
         [("wsd", "minimum at once"), ("cosine", "minimum at once"), ("constant", "rises, and stays")]
     {

@@ -112,13 +112,13 @@ fn spread(choice: DeviceChoice, local_rank: usize, gpus: usize) -> DeviceChoice 
 mod tests {
     use super::*;
 
-    /// What is found in variables.
-    fn among(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+    /// Looks variables up in this list.
+    fn lookup(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
         move |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned())
     }
 
     fn read(variables: &[(&str, &str)]) -> Option<Launch> {
-        Launch::read(among(variables))
+        Launch::read(lookup(variables))
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(read(&mpich), Some(Launch { rank: 1, size: 2, local_rank: 1, local_size: 2 }));
         let nobody_here = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "0")];
         assert_eq!(read(&nobody_here), read(&mpich));
-        // One process is no group.
+        // A launch of one process.
         let alone = read(&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")]);
         assert_eq!(alone.map(|launch| launch.size), Some(1));
     }
@@ -148,15 +148,15 @@ mod tests {
             ("SLURM_LOCALID", "1"),
             ("SLURM_NTASKS_PER_NODE", "4"),
         ];
-        // A script of `sbatch` is one process.
-        assert_eq!((read(&slurm), read_rank_without_size(among(&slurm))), (None, None));
+        // The script of an `sbatch` job is a single process.
+        assert_eq!((read(&slurm), read_rank_without_size(lookup(&slurm))), (None, None));
         let by_pmix = [&[("PMIX_RANK", "5")][..], &slurm].concat();
         let launch = Launch { rank: 5, size: 8, local_rank: 1, local_size: 4 };
-        assert_eq!((read(&by_pmix), read_rank_without_size(among(&by_pmix))), (Some(launch), None));
-        assert_eq!(read_rank_without_size(among(&by_pmix[..2])), Some(5), "of how many?");
-        // Open MPI's mpirun speaks PMIx, too.
+        assert_eq!((read(&by_pmix), read_rank_without_size(lookup(&by_pmix))), (Some(launch), None));
+        assert_eq!(read_rank_without_size(lookup(&by_pmix[..2])), Some(5), "of how many?");
+        // Open MPI's mpirun sets PMIx's rank, too.
         let open_mpi = [("PMIX_RANK", "0"), ("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")];
-        assert_eq!(read_rank_without_size(among(&open_mpi)), None);
+        assert_eq!(read_rank_without_size(lookup(&open_mpi)), None);
     }
 
     #[test]

@@ -22,7 +22,7 @@ const WINDOWS_PER_STEP: usize = 8;
 
 fn tokens(n: usize) -> TokenFile {
     let mut random = rng(7, &[1]);
-    // Something to learn: each token follows from the one before, but for some noise.
+    // Learnable, with noise: each token mostly follows from the one before.
     let mut id = 0;
     let ids = (0..n).map(|_| {
         id = if random.next_u32().is_multiple_of(4) { random.next_u32() } else { 5 * id + 3 } % VOCAB as u32;
@@ -35,7 +35,7 @@ fn model() -> Gpt {
     Gpt::new(&GptConfig::new(VOCAB, CONTEXT, 2, 2, 16), 3, &Device::flex().autodiff()).unwrap()
 }
 
-/// Weights, losses and norms of a few steps as one process of a group has them.
+/// Weights, losses and norms of a few steps, as one process of a group has them.
 #[derive(Debug, PartialEq)]
 struct Trained {
     weights: Vec<f32>,
@@ -47,8 +47,8 @@ struct Trained {
 fn train(group: &dyn ProcessGroup, micro_batch: usize) -> Trained {
     let windows = TrainWindows::new(&tokens(2000), CONTEXT, 5, WindowRule::Anywhere, None).unwrap();
     let mut gpt = model();
-    // An epsilon well above rounding: where a gradient is 0 by symmetry (the keys' biases), AdamW
-    // would make a whole step of the noise that is left of it.
+    // An epsilon far above rounding: for gradients that are 0 by symmetry (the keys' biases), AdamW
+    // would turn the rounding noise into a full step.
     let config = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-5, weight_decay: 0.1 };
     let mut optimizer = Optimizer::new(config);
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
@@ -85,7 +85,7 @@ fn one_two_and_four_processes_learn_the_same_to_rounding_and_each_the_same_bits_
         let group = ThreadGroup::run(size, |group| train(group, 4));
         assert!(group.windows(2).all(|pair| pair[0] == pair[1]), "the processes disagree");
         assert_eq!(group, ThreadGroup::run(size, |group| train(group, 4)), "another run, other bits");
-        // Six steps of 3e-3 move a weight by up to 2e-2.
+        // Six steps at 3e-3 move a weight by up to 2e-2.
         let difference = largest_difference(&alone.weights, &group[0].weights);
         assert!(difference < 2e-6, "{size} processes: weights differ by {difference}");
         for (one, many) in
@@ -95,7 +95,7 @@ fn one_two_and_four_processes_learn_the_same_to_rounding_and_each_the_same_bits_
         }
         assert!((alone.val_loss - group[0].val_loss).abs() < 1e-5, "{} {}", alone.val_loss, group[0].val_loss);
     }
-    // The tolerance is small beside what was learned.
+    // The tolerance is small compared with what was learned.
     let mut before = Vec::new();
     model().for_each_parameter(&mut |_, _, values| before.extend(values));
     assert!(largest_difference(&before, &alone.weights) > 1e-3);
@@ -132,8 +132,8 @@ fn what_one_says_all_hear() {
     }
 }
 
-/// Processes that begin apart begin as the first does, to the bit, and one that comes to other
-/// weights is found.
+/// Processes with different weights get the bits of rank 0's, and a process with other weights is
+/// detected.
 #[test]
 fn all_begin_with_the_weights_of_the_first_and_are_told_when_they_part() {
     let model = |seed| Gpt::new(&GptConfig::new(VOCAB, CONTEXT, 1, 2, 16), seed, &Device::flex().autodiff()).unwrap();
@@ -152,7 +152,7 @@ fn all_begin_with_the_weights_of_the_first_and_are_told_when_they_part() {
     assert!(begun[0].0.to_string().starts_with("the weights of rank 1 differ"), "{}", begun[0].0);
     assert!(begun[1..].iter().all(|(parted, _)| said_elsewhere(parted).is_some()));
     assert!(begun.iter().all(|(_, bits)| *bits == weights(&model(0))));
-    // Numbers that must be the same are the first's, whatever they are.
+    // A broadcast number is rank 0's for all, even NaN.
     let numbers =
         ThreadGroup::run(3, |group| broadcast_number(group, [f64::NAN, 1.0, 2.0][group.rank()]).unwrap().to_bits());
     assert_eq!(numbers, [f64::NAN.to_bits(); 3]);

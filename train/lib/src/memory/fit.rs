@@ -224,7 +224,7 @@ mod tests {
             let config = TrainConfig { micro_batch, activation_checkpointing, ..config.clone() };
             training(&config, &config.shape(65), Kernels::Cpu).peak_bytes
         };
-        // The batch as it is, where it fits; never more of the step at once than was asked for.
+        // The whole batch if it fits; the micro-batch never exceeds batch_size.
         let whole = fitted(&config, 1 << 40).unwrap();
         assert_eq!((whole.config.micro_batch, whole.config.activation_checkpointing), (12, false));
         for micro_batch in [8, 6, 4, 3, 2, 1] {
@@ -242,7 +242,7 @@ mod tests {
         );
     }
 
-    /// Many windows are evaluated at once, each with an MLP that is far wider than the model.
+    /// An evaluation takes many windows at once, here each with a very wide MLP.
     #[test]
     fn the_line_says_when_so_much_is_needed_and_what_for() {
         let line = |keys: &str| fitted(&config(keys), 1000).unwrap_err();
@@ -269,7 +269,7 @@ mod tests {
                 .is_err()
         );
         assert_eq!(trials, 3);
-        // A micro-batch that somebody set is tried alone, and the line names it.
+        // An explicit micro-batch is the only one tried, and the line names it.
         let decided = Undecided { micro_batch: false, checkpointing: false };
         let config = TrainConfig { micro_batch: 2, ..config };
         let refused = fit(&config, &shape, Kernels::Cpu, decided, refuse).unwrap_err().to_string();
@@ -281,7 +281,7 @@ mod tests {
         let config = config("n_layer = 2\nn_embd = 64\ncontext_length = 128\nbatch_size = 6\ngrad_accum_steps = 2");
         assert_eq!(share_of(&config, 1), config);
         let sizes = |share: &TrainConfig| (share.batch_size, share.grad_accum_steps, share.micro_batch);
-        // Of 12 windows: 6, 4, 3 and 1 for each of 2, 3, 4 and 12 processes.
+        // The share of 12 windows for 2, 3, 4 and 12 processes: 6, 4, 3 and 1.
         let shares = [2, 3, 4, 12].map(|processes| share_of(&config, processes));
         assert_eq!(shares.each_ref().map(sizes), [(6, 1, 6), (4, 1, 4), (3, 1, 3), (1, 1, 1)]);
         let four = &mut |config: &TrainConfig, _| match config.micro_batch {

@@ -64,11 +64,11 @@ mod tests {
         fn mi_option_get(option: c_int) -> c_long;
     }
 
-    /// Were it another option's number, the value before would not be mimalloc's second.
+    /// Checks the option's number by its default value of one second in mimalloc.
     #[test]
     fn the_option_is_the_delay() {
         let delay = || {
-            // SAFETY: reads one number.
+            // SAFETY: only reads the option.
             unsafe { mi_option_get(PURGE_DELAY) }
         };
         assert_eq!(delay(), 1_000);

@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(named, [r"- a\nb\|c.txt", r"- d\`\<b\>.txt"], "{card}");
     }
 
-    /// Neither says where what it began from lies.
+    /// No card reveals the path of the starting checkpoint.
     #[test]
     fn a_run_that_began_from_another_names_that_and_the_kind_of_its_tokenizer() {
         let place = tempfile::tempdir().unwrap();
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    /// A clock that has run out ends the run with its first step.
+    /// With the time budget spent, the run ends after its first step.
     #[test]
     fn the_recipe_has_the_length_that_the_clock_made_of_the_run() {
         let place = tempfile::tempdir().unwrap();

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
     use crate::run::small_run;
 
-    /// It can be given away by itself; what was evaluated are the weights beside it.
+    /// The average can be shared by itself; the evaluation was of the other weights.
     #[test]
     fn the_average_has_a_card_without_the_loss_of_the_weights() {
         let place = tempfile::tempdir().unwrap();
@@ -287,7 +287,8 @@ mod tests {
         assert!(average.contains("| trained | step 2:"), "{average}");
     }
 
-    /// It is divided as the weights are, and gone on with as it was.
+    /// A saved average is divided by the temperature as the weights are; training continues with
+    /// the undivided one.
     #[test]
     fn the_average_of_a_calibrated_run_is_calibrated_and_comes_back_bit_for_bit() {
         let place = tempfile::tempdir().unwrap();
@@ -307,7 +308,7 @@ mod tests {
         assert_eq!(last_norm(&saved), last_norm(&tempered(average, temperature)));
     }
 
-    /// Steps are numbers: as text, the one with more digits would come first.
+    /// Steps are compared as numbers: as text, the one with more digits would come first.
     #[test]
     fn the_newest_checkpoint_is_that_of_the_largest_step() {
         let folder = tempfile::tempdir().unwrap();

@@ -314,7 +314,7 @@ mod tests {
     use crate::run::report::{Silent, jsonl};
     use crate::run::{resume, small_run};
 
-    /// Also where it is drawn again, though the evaluation has found another temperature since.
+    /// Even if the sample is drawn again after an evaluation has found another temperature.
     #[test]
     fn a_sample_is_what_the_checkpoint_of_its_step_writes() {
         let place = tempfile::tempdir().unwrap();

@@ -195,8 +195,8 @@ mod tests {
     use crate::run::report::Silent;
     use crate::run::small_run;
 
-    /// A run of four steps in `path`, and what its last checkpoint says of where it stands, once `change`
-    /// has changed that.
+    /// Trains a run of four steps in `path`, then applies `change` to the state in its last
+    /// checkpoint.
     fn run_with_state(path: &Path, change: impl FnOnce(&mut Value)) {
         let settings = "max_steps = 4\nsample_interval = 0\neval_interval = 2\ncalibrate = true\n";
         small_run::train(small_run::begin(path, settings));
@@ -208,7 +208,7 @@ mod tests {
         write_checksums(&checkpoint).unwrap();
     }
 
-    fn gone_on_with(path: &Path, reporter: &mut dyn Reporter) -> Result<Run> {
+    fn resumed(path: &Path, reporter: &mut dyn Reporter) -> Result<Run> {
         resume(path, &["max_steps=5".to_owned()], select(DeviceChoice::Cpu).unwrap(), &Alone, reporter)
     }
 
@@ -219,7 +219,7 @@ mod tests {
             let place = tempfile::tempdir().unwrap();
             let path = place.path().join("run");
             run_with_state(&path, |state| drop(state.pointer_mut(of).unwrap().as_object_mut().unwrap().remove(key)));
-            let error = line(&gone_on_with(&path, &mut Silent).map(drop).unwrap_err());
+            let error = line(&resumed(&path, &mut Silent).map(drop).unwrap_err());
             let because = format!("missing field `{key}`");
             assert!(
                 error.contains("step-00000004 was saved by another version") && error.contains(&because),
@@ -228,20 +228,20 @@ mod tests {
         }
     }
 
-    /// What a run is told, a line each.
+    /// Collects a run's notes, one line each.
     #[derive(Default)]
-    struct Told(Vec<String>);
+    struct Notes(Vec<String>);
 
-    impl Reporter for Told {
+    impl Reporter for Notes {
         fn note(&mut self, note: Note) {
             self.0.push(note.to_string());
         }
     }
 
-    /// Of the version before, which kept no number of windows, nothing can be known.
+    /// A checkpoint of the version before does not have this number, so there is no note.
     #[test]
     fn windows_that_another_version_has_cut_otherwise_are_told_of() {
-        for (kept, is_told) in [(Some(7), true), (None, false)] {
+        for (kept, is_reported) in [(Some(7), true), (None, false)] {
             let place = tempfile::tempdir().unwrap();
             let path = place.path().join("run");
             run_with_state(&path, |state| {
@@ -250,16 +250,16 @@ mod tests {
                 assert!(own.as_u64().unwrap() > 7);
                 state.extend(kept.map(|kept: u64| ("windows_per_pass".to_owned(), kept.into())));
             });
-            let mut told = Told::default();
-            let run = gone_on_with(&path, &mut told).unwrap();
-            run.train(&Alone, &mut told, &|| false).unwrap();
-            let lines = told.0.iter().filter(|line| line.contains("into 7 windows per pass"));
-            assert_eq!(lines.count(), usize::from(is_told), "{:?}", told.0);
+            let mut notes = Notes::default();
+            let run = resumed(&path, &mut notes).unwrap();
+            run.train(&Alone, &mut notes, &|| false).unwrap();
+            let lines = notes.0.iter().filter(|line| line.contains("into 7 windows per pass"));
+            assert_eq!(lines.count(), usize::from(is_reported), "{:?}", notes.0);
         }
     }
 
-    /// The length of a run that keeps to a time is in its configuration alone, and a checkpoint older than
-    /// that met with other rates.
+    /// The configuration alone has the final length of a run with a time budget; an older
+    /// checkpoint was trained with the learning rates of another length.
     #[test]
     fn a_length_that_was_decided_after_the_checkpoint_is_known() {
         let lines = ["{\"step\":10,\"max_steps\":40}", "{\"step\":20,\"max_steps\":25}"];

@@ -55,9 +55,9 @@ mod tests {
         assert!((learning_rate(&config, 0) - 1e-4).abs() < 1e-12);
         assert!((learning_rate(&config, 8) - 9e-4).abs() < 1e-12);
         assert_eq!(learning_rate(&config, 9), 1e-3);
-        assert!((learning_rate(&config, 59) - 5.5e-4).abs() < 1e-12); // half way: the mean of the two
+        assert!((learning_rate(&config, 59) - 5.5e-4).abs() < 1e-12); // halfway: the mean of the two
         assert_eq!(learning_rate(&config, 109), 1e-4);
-        assert_eq!(learning_rate(&config, 1_000_000), 1e-4); // a cosine left alone would rise again
+        assert_eq!(learning_rate(&config, 1_000_000), 1e-4); // a cosine that is not clamped would rise again
     }
 
     #[test]
@@ -68,11 +68,11 @@ mod tests {
             assert_eq!(learning_rate(&config, level), 1e-3);
         }
         assert!((learning_rate(&config, 85) - 7.75e-4).abs() < 1e-12); // a quarter of the way
-        assert!((learning_rate(&config, 90) - 5.5e-4).abs() < 1e-12); // half of it
+        assert!((learning_rate(&config, 90) - 5.5e-4).abs() < 1e-12); // half of the way
         assert!((learning_rate(&config, 99) - 1.45e-4).abs() < 1e-12);
         assert_eq!(learning_rate(&config, 100), 1e-4);
         assert_eq!(learning_rate(&config, 1_000_000), 1e-4);
-        // A way down that is the whole run begins after the warm-up.
+        // A decay over the whole run begins after the warm-up.
         let all = TrainConfig { decay_fraction: 1.0, ..config };
         assert_eq!(learning_rate(&all, 9), 1e-3);
         assert!(learning_rate(&all, 10) < 1e-3);
@@ -88,8 +88,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the lengths, a warm-up longer than the run included: between 0 and the peak,
-        /// and never up after the warm-up.
+        /// For any lengths, including a warm-up longer than the run: rates lie between 0 and the
+        /// peak, and never rise after the warm-up.
         #[test]
         fn every_curve_only_goes_down_after_the_warm_up(
             schedule in prop::sample::select(vec![Curve::Cosine, Curve::Wsd, Curve::Constant]),

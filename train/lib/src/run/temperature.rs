@@ -105,11 +105,11 @@ mod tests {
     fn model() -> Gpt {
         let config = GptConfig { norm: NormKind::LayerNorm, ..GptConfig::new(11, TIME, 1, 2, 8) };
         let gpt = Gpt::new(&config, 5, &Device::flex()).unwrap();
-        // As a model that has learned: its logits differ.
+        // Scaled to the logits of a trained model, which differ.
         tempered(gpt, 0.02)
     }
 
-    /// On a text of which two thirds are what the model thinks most likely.
+    /// Measured on a text whose tokens are the model's most likely ones in two of three places.
     fn confidence(gpt: &Gpt) -> Confidence {
         let inputs: Vec<u32> = (0..6 * TIME as u32).map(|i| i * 7 % 11).collect();
         let ids: Vec<i32> = inputs.iter().map(|id| *id as i32).collect();
@@ -123,8 +123,8 @@ mod tests {
         Confidence { loss: mean(&|at| -at.log_p), entropy: mean(&|at| at.entropy), variance: mean(&|at| at.variance) }
     }
 
-    /// Steps lead to where the model expects what it meets with, and no temperature beside it gives
-    /// a lower loss.
+    /// Repeated steps converge to where the loss equals the entropy; other temperatures give a
+    /// higher loss.
     #[test]
     fn a_temperature_is_found_and_is_the_best() {
         let (gpt, mut temperature) = (model(), 1.0);

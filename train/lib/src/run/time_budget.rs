@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_run_by_hand() {
         let pace = Pace { step_s: 0.1, look_s: 2.0 };
-        // 100 steps, looks at 50 and 100.
+        // 100 steps, evaluations after 50 and 100.
         assert!((pace.seconds(0, 100, 50) - 14.0).abs() < 1e-9);
         assert!((pace.seconds(50, 100, 50) - 7.0).abs() < 1e-9);
         assert!((pace.seconds(0, 101, 50) - 16.1).abs() < 1e-9);
@@ -237,8 +237,7 @@ mod tests {
             prop_assert!(pace.seconds(from, to + 1, interval) > left_s);
         }
 
-        /// Whatever the speed that comes out, a run that follows the clock ends within a tenth of
-        /// the promise.
+        /// At any actual speed, a run with a time budget ends within a tenth of it.
         #[test]
         fn the_promise_is_kept_at_any_speed(
             foreseen in 0.01f64..0.3, truly in 0.01f64..0.3, look_s in 0.0f64..0.5, promised_s in 40.0f64..400.0,

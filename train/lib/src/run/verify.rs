@@ -200,7 +200,7 @@ mod tests {
         run
     }
 
-    /// Two equal runs, the second then changed by `change`.
+    /// Compares two equal runs after `change` has changed the second.
     fn compared(change: impl FnOnce(&Path)) -> Comparison {
         let folder = tempfile::tempdir().unwrap();
         let (first, second) = (run(folder.path(), "first"), run(folder.path(), "second"));
@@ -234,7 +234,7 @@ mod tests {
             });
             comparison.difference.unwrap()
         };
-        // The lowest bit of the value before the last one.
+        // The lowest bit of the last value but one.
         let found = flipped("model.safetensors", 8);
         assert_eq!((found.name.as_str(), found.place.as_slice(), found.values), ("b", [1, 1].as_slice(), 1));
         assert_eq!((found.first.as_str(), found.second.as_str()), ("0.5", "0.50000006"));

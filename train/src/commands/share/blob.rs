@@ -157,7 +157,7 @@ mod tests {
         let (weights, scales) = bytes.split_at(4 * 2 * GROUP);
         assert_eq!(weights[0] as i8, -127);
         assert!(weights[40..64].iter().chain(&weights[3 * 64..]).all(|&weight| weight == 0));
-        // 60 / 127, and the bfloat16 above it.
+        // 60 / 127, rounded up to a bfloat16.
         let scale = f32::from_bits(u32::from(u16::from_le_bytes([scales[0], scales[1]])) << 16);
         assert!((60.0 / 127.0..60.0 / 127.0 * 1.01).contains(&scale));
     }

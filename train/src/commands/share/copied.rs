@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// A text that is shorter than what was written is not said to be as much.
+    /// A validation text shorter than the generated text is not described as equally long.
     #[test]
     fn beside_what_was_written_stands_how_much_was_held_out() {
         let of = |unseen_characters| {

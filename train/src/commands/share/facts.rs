@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(days.map(date), ["1970-01-01", "2000-02-29", "2024-02-29", "2026-11-22"]);
     }
 
-    /// The best is often not the last, and what came after it is not what it learned.
+    /// The best checkpoint is often not the last, and facts about it end at its step.
     #[test]
     fn what_is_said_of_a_checkpoint_ends_with_its_step() {
         let row = |step: u64, val_loss: f64| {

@@ -1,11 +1,11 @@
-//! The screen as text.
+//! The dashboard's screen as text.
 #![allow(clippy::unwrap_used)]
 
 use ratatui::{Terminal, backend::TestBackend};
 
 use super::*;
 
-/// The screen of so many columns and rows, line by line without what is blank at their ends.
+/// The screen at this size, line by line without trailing blanks.
 fn screen(view: &View, columns: u16, rows: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
     terminal.draw(|frame| view.draw(frame)).unwrap();
@@ -14,7 +14,7 @@ fn screen(view: &View, columns: u16, rows: u16) -> Vec<String> {
     (0..rows).map(row).collect()
 }
 
-/// A dashboard whose terminal is the test's.
+/// A dashboard that draws into the test's terminal.
 fn dashboard() -> Dashboard {
     let step = StepReport { max_steps: 1000, ..StepReport::default() };
     let view = View { run: "diary".to_owned(), step, ..View::default() };
@@ -84,7 +84,7 @@ fn all_that_there_is_to_say_is_on_the_screen() {
     );
 }
 
-/// On a small one the figures give way to the curves.
+/// On a small screen the metrics give way to the curves.
 #[test]
 fn it_fits_on_a_small_terminal() {
     let mut dashboard = dashboard();

@@ -322,7 +322,8 @@ mod tests {
         }
     }
 
-    /// One layer, one head, two wide; one row of three tokens: n = 6, and 3 rows of attention.
+    /// One layer with one head, two wide, on one row of three tokens: n = 6, and 3 rows of
+    /// attention.
     #[test]
     fn a_tiny_model_by_hand() {
         let shape = GptConfig::new(5, 4, 1, 1, 2);
@@ -333,9 +334,10 @@ mod tests {
         // ln_1 6, c_attn 6, attention 18 + 3, c_proj 6, ln_2 6, c_fc 6, gelu 24, c_proj 24; ln_f 6,
         // lm_head 6.
         assert_eq!(training.activations_bytes, 4 * 111);
-        // At the head 111 + 15 + 6 + 10 = 142: all that is kept, the gradients of logits, input and
-        // weights. The worst is the block's last product: kept 111 - 12, gradients 10 + 4, the
-        // stream's 6 (its own dy is the same), and those of its input 24 and its parameters 18.
+        // At the head 111 + 15 + 6 + 10 = 142: all activations, and the gradients of logits, input
+        // and weights. The peak is at the block's last product: activations 111 - 12, gradients 10
+        // + 4, the residual stream's 6 (its own dy is the same), and those of its input 24 and its
+        // parameters 18.
         assert_eq!(training.peak_bytes, 4 * (3 * 96 + 99 + 14 + 6 + 24 + 18));
     }
 

@@ -161,7 +161,7 @@ mod tests {
             drop(looking);
             opened.join().unwrap().unwrap();
         });
-        // Who trains it does.
+        // The process that trains it holds the lock.
         let _trained = RunFolder::open(&path).unwrap();
         assert!(matches!(RunFolder::open(&path), Err(FolderError::InUse(_))));
     }

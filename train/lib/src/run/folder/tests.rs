@@ -21,7 +21,7 @@ fn a_run_that_did_not_begin_leaves_no_folder_that_was_made_for_it() {
     }
     begun.forget();
     assert!(!place("a").exists());
-    // What somebody else has made or put there stays.
+    // Foreign folders and files stay.
     fs::create_dir(place("a")).unwrap();
     let [one, other] = ["a/b/one", "a/b/other"].map(|name| RunFolder::create(&place(name)).unwrap());
     one.forget();
@@ -56,13 +56,13 @@ fn a_folder_of_somebody_s_is_no_run_after_one_that_was_refused() {
     let data = path.join(DATA);
     RunFolder::create(&path).unwrap().forget();
     assert!(!lock.exists());
-    // What is left of the run itself stays one that has not begun.
+    // Remains of the run itself are kept as a run that has not begun.
     let begun = RunFolder::create(&path).unwrap();
     fs::create_dir(&data).unwrap();
     begun.forget();
     drop(begun);
     assert!(lock.exists());
-    // A lock that was there is not this run's, and data that was there no sign of it.
+    // An older lock is not this run's, and older data is not a sign of a run.
     RunFolder::create(&path).unwrap().forget();
     assert!(lock.exists());
     fs::remove_file(&lock).unwrap();
@@ -95,7 +95,7 @@ fn a_run_that_has_not_begun_is_told_from_a_folder_of_something_else() {
     drop(made);
     assert!(matches!(RunFolder::open(&path), Err(FolderError::NotBegun(_))));
     assert!(matches!(RunFolder::open(folder.path()), Err(FolderError::NoRun(_))));
-    // Somebody else's data, and a lock that a kill left there.
+    // Foreign data, and a lock left by a kill.
     fs::write(path.join(DATA).join("train.bin"), "mine").unwrap();
     assert!(!is_run(&path) && matches!(RunFolder::open(&path), Err(FolderError::NoRun(_))));
 }
@@ -108,11 +108,11 @@ fn a_run_that_lost_its_configuration_is_told_from_a_folder_of_something_else() {
     assert!(matches!(RunFolder::open(path), Err(FolderError::NoRun(_))));
     fs::create_dir(path.join("checkpoints/step-00000005")).unwrap();
     assert!(matches!(RunFolder::open(path), Err(FolderError::LostConfig(_))));
-    // Its prepared text does not make it one that never began.
+    // The presence of its text does not turn it into a run that never began.
     fs::create_dir(path.join("data")).unwrap();
     fs::write(path.join(LOCK), "").unwrap();
     assert!(matches!(RunFolder::open(path), Err(FolderError::LostConfig(_))));
-    // One that is being removed is not to be put together again.
+    // A run whose removal has begun is not to be repaired.
     fs::write(path.join(REMOVING), "").unwrap();
     assert!(matches!(RunFolder::open(path), Err(FolderError::NoRun(_))));
 }
@@ -125,7 +125,7 @@ fn a_folder_of_somebody_s_is_no_run_after_one_was_to_be_resumed_there() {
     let selected = || select(DeviceChoice::Cpu).unwrap();
     assert!(resume(folder.path(), &[], selected(), &Alone, &mut Silent).is_err());
     assert!(config.exists() && !lock.exists() && !is_run(folder.path()));
-    // A lock that was there stays: a run of that folder has damaged its configuration, say.
+    // An existing lock stays: the folder may be a run's with a damaged configuration.
     fs::write(&lock, "").unwrap();
     assert!(resume(folder.path(), &[], selected(), &Alone, &mut Silent).is_err());
     assert!(lock.exists());

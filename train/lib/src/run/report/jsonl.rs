@@ -143,8 +143,8 @@ mod tests {
     }
 
     proptest! {
-        /// However a kill cuts the file short, cutting back keeps exactly the whole rows up to the
-        /// step, unchanged.
+        /// Wherever a kill truncates the file, cutting it back keeps exactly the whole rows up to
+        /// the step, unchanged.
         #[test]
         fn cut_back_keeps_whole_rows_up_to_the_step(
             losses in prop::collection::vec(prop::option::of(0.0f64..12.0), 0..20),
@@ -168,7 +168,7 @@ mod tests {
             let expected: Vec<Row> = rows[..whole].iter().filter(|row| row.step <= step).cloned().collect();
             prop_assert_eq!(read::<Row>(&path).unwrap(), expected.clone());
 
-            // And the log goes on from there, also the one whose end was replaced while it was open.
+            // The log continues from there, even if the file was replaced while it was open.
             let mut log = Log::open(&path).unwrap();
             log.append(&row(step + 3, None)).unwrap();
             log.replace(|row| row.step <= step, &[row(step + 1, None), row(step + 1, Some(2.0))]).unwrap();

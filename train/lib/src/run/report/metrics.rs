@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(serde_json::to_string(&row).unwrap(), "{\"step\":3,\"train_loss\":1.5}");
     }
 
-    /// Rows of older and newer programs can be read: what is not known is passed over.
+    /// Rows of older and newer versions can be read: unknown keys are ignored.
     #[test]
     fn a_key_of_another_version_is_no_error() {
         let row: Row = serde_json::from_str("{\"step\":3,\"surprise\":[1],\"run\":{\"device\":\"cpu\"}}").unwrap();

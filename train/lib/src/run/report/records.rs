@@ -176,13 +176,13 @@ mod tests {
             steps
         };
         assert_eq!(sampled(), [3, 4]);
-        go_on(&[]); // which draws them again
+        go_on(&[]); // draws the last sample again
         assert_eq!(sampled(), [3, 4]);
         go_on(&["sample_interval=0"]);
         assert_eq!(sampled(), [3, 4]);
         go_on(&["sample_interval=3", "max_steps=8"]);
         assert_eq!(sampled(), [3, 4, 6, 8]);
-        // Event files from here on, with what there was, and nothing of it twice.
+        // A new event file contains all earlier samples, each once.
         go_on(&["tensorboard=true"]);
         let events = fs::read_dir(path.join(TENSORBOARD)).unwrap().next().unwrap().unwrap();
         let content = fs::read(events.path()).unwrap();

@@ -7,7 +7,7 @@ use crate::run::checkpoint::OF_TRAINING;
 use crate::run::folder::{LOCK, REMOVING, RunFolder};
 use crate::step::progress::{DataChecksums, Progress};
 
-/// A run in `place` that stands at `step` of 20, with this validation loss there.
+/// A run in `place` at `step` of 20, with this validation loss there.
 fn run(place: &TempDir, name: &str, step: u64, val_loss: f64) -> PathBuf {
     let path = place.path().join(name);
     let write = |file: &str, content: &str| {
@@ -27,7 +27,7 @@ fn run(place: &TempDir, name: &str, step: u64, val_loss: f64) -> PathBuf {
     path
 }
 
-/// The text of the runs, by the tokenizer of this name.
+/// Prepares a text for a run, with the tokenizer of this name.
 fn prepare_text(run: &Path, tokenizer: &str, text: &str) {
     let file = run.with_extension("txt");
     fs::write(&file, text).unwrap();
@@ -55,11 +55,11 @@ fn a_run_is_running_finished_interrupted_not_begun_half_removed_or_without_its_c
     let running = RunFolder::open(&run(&place, "c", 10, 1.5)).unwrap();
     fs::create_dir_all(place.path().join("d/data")).unwrap();
     fs::write(place.path().join("d/.lock"), "").unwrap();
-    // Begun again in what was left of a removal.
+    // A run that began anew in the remains of a removal.
     fs::write(place.path().join("a").join(REMOVING), "").unwrap();
     let cut_short = run(&place, "e", 20, 1.5);
     fs::rename(cut_short.join("config.toml"), cut_short.join(REMOVING)).unwrap();
-    // It gave up for want of a better loss.
+    // It ran out of patience.
     let patient = run(&place, "f", 10, 1.5);
     fs::write(patient.join("config.toml"), "max_steps = 20\npatience = 1\n").unwrap();
     fs::write(patient.join("metrics.jsonl"), "{\"step\":5,\"val_loss\":1}\n{\"step\":10,\"val_loss\":2}\n").unwrap();
@@ -104,8 +104,8 @@ fn a_summary_has_what_the_files_say_and_survives_a_damaged_log() {
 fn the_lowest_loss_is_that_of_the_same_text_by_any_tokenizer() {
     let place = TempDir::new().unwrap();
     let (long, short) = ("one and two and three.\n".repeat(400), "four and five.\n".repeat(500));
-    let other = long.replace("two", "six"); // of as many bytes and characters
-    // By bytes, each token stands for as much text as by characters: a text of ASCII alone.
+    let other = long.replace("two", "six"); // the same number of bytes and characters
+    // The text is ASCII: a byte token stands for as much text as a character token.
     for (name, tokenizer, text, loss) in [
         ("a", "chars", &long, 2.0),
         ("b", "bytes", &long, 1.5),
@@ -122,7 +122,7 @@ fn the_lowest_loss_is_that_of_the_same_text_by_any_tokenizer() {
     assert!((bits - 1.5 / std::f64::consts::LN_2).abs() < 0.05, "{bits}");
 }
 
-/// What was logged while the run learned stays true, whatever is prepared where its text was.
+/// Logged facts stay true, even if another text is prepared in the same place.
 #[test]
 fn a_text_prepared_anew_changes_nothing_of_the_runs_that_learned_the_old_one() {
     let place = TempDir::new().unwrap();
@@ -201,7 +201,7 @@ fn nothing_goes_with_a_run_that_no_run_left() {
     assert!(matches!(Removal::new(&place.path().join("somebodys")), Err(FolderError::NoRun(_))));
 }
 
-/// By its name alone it would be a run's.
+/// By its name alone it could be a run's.
 #[test]
 fn data_that_no_run_prepared_is_nobody_s_to_remove() {
     let mine = |data: &Path| {
@@ -210,7 +210,7 @@ fn data_that_no_run_prepared_is_nobody_s_to_remove() {
             fs::write(data.join(name), "{}").unwrap();
         }
     };
-    // A process that was refused there leaves a lock, where a kill came soon after.
+    // A process that was refused there and then killed leaves a lock.
     let place = TempDir::new().unwrap();
     let project = place.path().join("project");
     fs::create_dir(&project).unwrap();
@@ -218,7 +218,7 @@ fn data_that_no_run_prepared_is_nobody_s_to_remove() {
     fs::write(project.join(LOCK), "").unwrap();
     assert!(matches!(Removal::new(&project), Err(FolderError::NoRun(_))));
     assert!(matches!(list(&[project]), Err(FolderError::NoRuns(_))));
-    // A run that learned from a text elsewhere has none of its own.
+    // A run that learned from a text elsewhere has no data of its own.
     let path = run(&place, "a", 20, 1.5);
     mine(&path.join("data"));
     let error = Removal::new(&path).unwrap_err();
@@ -284,7 +284,7 @@ fn a_run_in_use_stays_and_all_of_another_goes() {
     {
         fs::create_dir_all(path.join("checkpoints").join(put_aside).join("ema")).unwrap();
     }
-    // What a run leaves that was killed while its text was prepared.
+    // Left by a run that was killed while it prepared its text.
     fs::create_dir_all(path.join("data/.prepare-checkpoint")).unwrap();
     fs::write(path.join("data/.prepare-checkpoint/surveyed"), "half").unwrap();
     let in_use = RunFolder::open(&path).unwrap();
@@ -296,7 +296,7 @@ fn a_run_in_use_stays_and_all_of_another_goes() {
     assert!(!path.exists());
 }
 
-/// What was put into the folder meanwhile cuts the removal short, as a kill does.
+/// A file added meanwhile stops the removal halfway, as a kill does.
 #[test]
 fn a_removal_that_was_cut_short_is_done_again() {
     for late in ["checkpoints/step-00000020/mine", "checkpoints/mine", "mine"] {
@@ -327,7 +327,7 @@ fn a_run_that_has_not_begun_is_removed_also_when_that_was_cut_short() {
     fs::write(path.join("data/mine"), "mine").unwrap();
     removal.carry_out().unwrap_err();
     fs::remove_file(path.join("data/mine")).unwrap();
-    // As a kill leaves it behind the manifest, which tells whose they are.
+    // The state after a kill once the manifest is deleted, which says whose the files are.
     fs::write(path.join("data/val.bin"), "tokens").unwrap();
     assert_eq!(list_all(&place)[0].state, State::HalfRemoved);
     assert!(matches!(RunFolder::open(&path), Err(FolderError::NoRun(_))));

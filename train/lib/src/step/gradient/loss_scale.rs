@@ -91,7 +91,7 @@ mod tests {
             assert!(!scale.overflowed(Precision::F16, 1.0));
         }
         assert_eq!(scale.scale(Precision::F16), 65_536.0);
-        // A gradient that is not finite at any scale is somebody else's trouble.
+        // A gradient that is non-finite at any scale has another cause.
         let halvings = (0..100).take_while(|_| scale.overflowed(Precision::F16, f64::NAN)).count();
         assert_eq!(halvings, 16);
         assert_eq!(scale, LossScale::default());

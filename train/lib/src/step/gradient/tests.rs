@@ -65,7 +65,7 @@ fn difference(a: &Numbers, b: &Numbers) -> f32 {
         let largest = b.iter().fold(0.0f32, |largest, b| largest.max(b.abs()));
         a.iter().zip_eq(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest.max(1e-6)
     };
-    // The key's bias has a gradient of zero but for rounding.
+    // The gradient of the key's bias is zero except for rounding.
     let tensors = a.1.iter().zip_eq(&b.1).filter(|(a, _)| !a.0.ends_with("c_attn.bias"));
     tensors.map(|(a, b)| of_tensor(&a.1, &b.1)).fold((a.0 - b.0).abs(), f32::max)
 }
@@ -82,8 +82,8 @@ fn checkpointed_blocks_give_the_same_bits() {
     }
 }
 
-/// With dropout the two forwards of a block must draw the same masks: the gradient is that of one
-/// graph of the whole model whose segments are seeded alike.
+/// With dropout, both forward passes of a block must draw the same masks: the gradient is that of
+/// one graph of the whole model with segments seeded alike.
 #[test]
 fn a_block_computed_again_drops_what_it_dropped_before() {
     let gpt = model(&gpt2(0.3));
@@ -100,7 +100,7 @@ fn a_block_computed_again_drops_what_it_dropped_before() {
         let Loss { objective, cross_entropy } = loss_over(logits, &batch().targets, passes.objective, 1.0);
         named(&gpt, cross_entropy, GradientsParams::from_grads((objective / 2.0).backward(), &gpt))
     };
-    // All tests of this process draw from one generator: now and then another draws in between.
+    // All tests of this process share one generator: sometimes another test draws in between.
     assert!((0..50).any(|_| numbers(&gpt, passes) == whole()));
     assert!((0..5).all(|_| numbers(&gpt, Passes { step: 10, ..passes }) != whole()), "every step drops the same");
 }
@@ -111,7 +111,7 @@ fn the_head_in_pieces_gives_the_same_gradient() {
         let gpt = model(&config);
         for activation_checkpointing in [false, true] {
             let whole = numbers(&gpt, Passes { activation_checkpointing, ..passes() });
-            // 36 positions in pieces of 1, of 7 (the last is shorter), and of 36.
+            // 36 positions in chunks of 1, of 7 (the last is shorter), and of 36.
             for most_logits in [1, 7 * VOCAB, 36 * VOCAB - 1] {
                 let pieces = numbers(&gpt, Passes { most_logits, activation_checkpointing, ..passes() });
                 let error = difference(&pieces, &whole);
@@ -121,7 +121,8 @@ fn the_head_in_pieces_gives_the_same_gradient() {
     }
 }
 
-/// Products of 8 bits of precision: a gradient is right to about a hundredth of its largest entry.
+/// Products with 8 bits of precision: a gradient is accurate to about a hundredth of its largest
+/// entry.
 #[test]
 fn half_precision_gives_nearly_the_same_gradient() {
     for config in [gpt2(0.0), llama()] {

@@ -150,10 +150,10 @@ mod tests {
 
     use super::*;
 
-    /// Puts NaN into one place of one parameter.
-    struct Spoil(&'static str, usize);
+    /// Sets one entry of one parameter to NaN.
+    struct SetNan(&'static str, usize);
 
-    impl ParameterMapper for Spoil {
+    impl ParameterMapper for SetNan {
         fn map<const D: usize>(&mut self, name: &str, _: ParamId, tensor: Tensor<D>) -> Tensor<D> {
             if name != self.0 {
                 return tensor;
@@ -176,7 +176,7 @@ mod tests {
         let gpt = Gpt::new(&config, 1, &Device::flex()).unwrap();
         assert_eq!(in_forward(&gpt, &batch(), 9), None);
         assert_eq!(weight_not_finite(&gpt), None);
-        // Row 3 of the token table is read at position 2.
+        // Position 2 reads row 3 of the token table.
         let cases = [
             ("wte.weight", 3 * 8 + 5, "embeddings", vec![3, 5], 2),
             ("h.1.mlp.c_fc.weight", 32 + 4, "h.1", vec![1, 4], 0),
@@ -185,15 +185,15 @@ mod tests {
             ("lm_head.weight", 8, "head", vec![1, 0], 0),
         ];
         for (name, index, layer, place, position) in cases {
-            let spoilt = gpt.clone().map_parameters(&mut Spoil(name, index));
-            let found = in_forward(&spoilt, &batch(), 9).unwrap();
+            let broken = gpt.clone().map_parameters(&mut SetNan(name, index));
+            let found = in_forward(&broken, &batch(), 9).unwrap();
             assert_eq!((found.layer.as_str(), found.tensor.as_str()), (layer, name));
             assert_eq!((found.place, found.not_finite, found.window), (place.clone(), 1, Some(9)));
             assert_eq!(found.position, Some(position), "{name}");
-            assert_eq!(weight_not_finite(&spoilt), Some((name.to_owned(), place)));
+            assert_eq!(weight_not_finite(&broken), Some((name.to_owned(), place)));
         }
-        // A row that no token of the window reads does no harm.
-        let elsewhere = gpt.map_parameters(&mut Spoil("wte.weight", 6 * 8));
+        // A row that no token of the window reads has no effect.
+        let elsewhere = gpt.map_parameters(&mut SetNan("wte.weight", 6 * 8));
         assert_eq!(in_forward(&elsewhere, &batch(), 9), None);
     }
 
@@ -224,7 +224,7 @@ mod tests {
         let device = Device::flex().autodiff();
         let gpt = Gpt::new(&config, 1, &device).unwrap();
         let tokens = Tensor::<2, Int>::from_data(TensorData::new(vec![1, 2, 3, 4], [1, 4]), &device);
-        // Two factors that are finite where their product is not.
+        // Two finite factors whose product is not finite.
         let loss = gpt.forward(tokens).sum() * 1e30 * 1e30;
         let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
         let found = in_backward(&gpt, &gradients).unwrap();

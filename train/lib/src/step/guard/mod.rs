@@ -108,7 +108,7 @@ mod tests {
         config
     }
 
-    /// A guard that has seen `count` gradients of norm 1, 2, 3, 1, 2, 3, ...
+    /// A guard after `count` gradients of norm 1, 2, 3, 1, 2, 3, ...
     fn after(count: u64, config: &TrainConfig) -> Guard {
         let mut guard = Guard::default();
         for i in 0..count {
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_spike_is_so_many_times_the_median_and_dealt_with_as_asked() {
-        // The median is 2 and the factor 10: 20 is the longest that passes.
+        // The median is 2 and the factor 10: 20 is the largest norm that passes.
         for (spikes, norm, expected) in [
             (Spikes::Off, 30.0, Verdict::Take { scale: clip_scale(30.0, 1.0), spike: None }),
             (Spikes::Clip, 20.0, Verdict::Take { scale: clip_scale(20.0, 1.0), spike: None }),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     proptest! {
-        /// Stored and read back, a guard is the same to the bit.
+        /// Saved and loaded, a guard is the same to the bit.
         #[test]
         fn a_stored_guard_judges_alike(norms in prop::collection::vec(1e-9f64..1e9, 0..150), windows in prop::collection::vec(any::<u64>(), 0..4)) {
             let config = config(Spikes::Skip);

@@ -120,14 +120,14 @@ mod tests {
         let mut want = values(&weights[0]);
         for (step, gpt) in (1..).zip(&weights) {
             average.follow(gpt, step, None);
-            let decay = [1.0f32, 0.25, 0.25, 0.25][step as usize - 1]; // 3/12 = 0.25, then more, where the limit holds
+            let decay = [1.0f32, 0.25, 0.25, 0.25][step as usize - 1]; // 3/12 = 0.25, then larger, up to the limit
             for (want, weight) in want.iter_mut().zip_eq(values(gpt)) {
                 *want = decay * *want + (1.0 - decay) * weight;
             }
         }
         let got = values(&average.model(&weights[3]).unwrap());
         assert!(got.iter().zip_eq(&want).all(|(got, want)| (got - want).abs() < 1e-6));
-        // Following has not touched what was followed.
+        // Updating the average has not changed the weights.
         assert_eq!(values(&weights[3]), values(&Gpt::new(&config, 3, &device).unwrap()));
     }
 
