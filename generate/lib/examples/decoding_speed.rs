@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Seconds for a whole generation, the prompt read before.
+/// Seconds for a whole generation, prefill excluded.
 fn time(
     model: &Gpt,
     prompts: &[&[u32]],

@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for rows in [1, 4, 16, 64] {
         let mut rates = [Vec::new(), Vec::new()];
         for run in 0..RUNS {
-            // Others each time, so that nothing is in the cache.
+            // New prompts in each run, so that nothing is cached.
             let prompts: Vec<Vec<u32>> = (0..rows).map(|row| prompt(1 + row + rows * (run + 1) * 64, PROMPT)).collect();
             let borrowed: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
             let began = Instant::now();
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Writes, and gives the times between its tokens.
+/// Generates a text and returns the times between its tokens.
 fn write(engine: &Engine, prompt: &[u32], config: &GenerationConfig) -> Vec<Duration> {
     let (mut gaps, mut before) = (Vec::new(), None);
     let mut watch = |_: Certain| {

@@ -1,4 +1,4 @@
-//! How long the logits processors take on GPT-2's vocabulary, each alone and all together.
+//! Times the logits processors on GPT-2's vocabulary, each alone and all together.
 //!
 //!     cargo run --release -p ember-decoding --example processors_speed
 //!
@@ -10,7 +10,7 @@ use std::time::Instant;
 use ember_decoding::processors::{Chain, Step};
 use ember_decoding::{GenerationConfig, Strategy};
 
-/// The allocator of `ember-generate`: vectors of 200 kB come and go at each step.
+/// The allocator of `ember-generate`: each step allocates and frees vectors of 200 kB.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -79,7 +79,7 @@ fn report(name: &str, config: &GenerationConfig) {
     println!("{:7.0} µs, slowest tenth {:7.0} µs: {name}", times[STEPS / 2], times[STEPS - STEPS / 10]);
 }
 
-/// Logits as a language model's are: a bell of width 2.5, and a few tokens that stand out.
+/// Logits like a language model's: a normal distribution of width 2.5, and a few high outliers.
 fn logits(number: u64) -> Vec<f32> {
     let place = |id: u64| (number * VOCAB as u64 + id) * 4;
     let bell = |id: u64| (0..4).map(|part| uniform(place(id) + part)).sum::<f32>() - 2.0;
@@ -87,7 +87,7 @@ fn logits(number: u64) -> Vec<f32> {
     (0..VOCAB as u64).map(|id| 4.3 * bell(id) + outstanding(id)).collect()
 }
 
-/// A number in [0, 1) for each place (splitmix64's last step).
+/// A pseudo-random number in [0, 1) for each position (splitmix64's last step).
 fn uniform(place: u64) -> f32 {
     let mut x = place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -73,7 +73,8 @@ mod tests {
     #[test]
     fn alike_lengths_go_together_longest_first() {
         assert_eq!(plan(&[3, 9, 4, 9, 1], |_| 2), [vec![1, 3], vec![2, 0], vec![4]]);
-        // Twelve positions at once: one row of 9, then three of 4, 3 and 3, then the rest.
+        // At most twelve positions per batch: one row of 9, then three of 4, 3 and 3, then the
+        // rest.
         assert_eq!(plan(&[3, 9, 4, 3, 1], |longest| 12 / longest), [vec![1], vec![2, 0, 3], vec![4]]);
         assert_eq!(plan(&[5, 6], |_| 0), [vec![1], vec![0]]); // never an empty batch
         assert!(plan(&[], |_| 4).is_empty());
@@ -126,7 +127,7 @@ mod tests {
             let mut shown = Vec::new();
             for (done, &number) in order.iter().enumerate() {
                 shown.extend(results.put(number, number));
-                // As soon as it can be: all below the first that is missing are out.
+                // Emitted as early as possible: everything below the first missing one is out.
                 let missing = (0..).find(|n| !order[..=done].contains(n)).unwrap_or_default();
                 prop_assert_eq!(shown.len(), missing);
             }

@@ -172,7 +172,7 @@ mod tests {
         for kind in ["gpt2", "llama", "qwen3", "nanogpt", "llama2c/v0", "llama2c/v1"] {
             let (from, to) = (fixtures.join(kind), place.path().join(kind.replace('/', "-")));
             convert(&from, Format::Hf, None, &to, &Interrupt::new()).unwrap();
-            // What training drops is nothing that a format says.
+            // The dropout rate of training is in no format.
             let of = |dir: &Path| GptConfig { dropout: 0.0, ..folder::read_config(dir).unwrap() };
             assert_eq!(of(&to), of(&from), "{kind}");
         }

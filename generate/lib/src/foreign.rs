@@ -205,15 +205,15 @@ mod tests {
                 assert_eq!(before.values(&name, &shape).unwrap(), after.values(&name, &shape).unwrap(), "{name}");
             }
             assert_eq!(ember_model::folder::read_end_tokens(&folder).unwrap(), [10]);
-            // It is made once, and anew when the file has changed.
+            // It is converted once, and again when the file has changed.
             let made = || fs::metadata(folder.join("model.safetensors")).unwrap().modified().unwrap();
             let before = made();
             assert_eq!((folder_in(&cache, &file).unwrap().unwrap(), made()), (folder.clone(), before));
-            // What was damaged since is made again.
+            // A damaged folder is converted again.
             fs::File::options().write(true).open(folder.join("model.safetensors")).unwrap().set_len(100).unwrap();
             assert_eq!(folder_in(&cache, &file).unwrap().unwrap(), folder);
             assert!(StoredWeights::of(&folder).is_ok());
-            // Another file of the same name, length and time is another file.
+            // A replaced file counts as changed, even with the same name, length and time.
             let (time, bytes) = (fs::metadata(&file).unwrap().modified().unwrap(), fs::read(&file).unwrap());
             fs::remove_file(&file).unwrap();
             fs::write(&file, bytes).unwrap();
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// And nothing that is wrong with it is said of the user's file.
+    /// No error blames the user's file.
     #[test]
     fn a_folder_that_lost_anything_is_made_anew() {
         let place = tempfile::tempdir().unwrap();
@@ -239,13 +239,14 @@ mod tests {
             fs::remove_file(&path).unwrap();
             assert_eq!(made(), folder);
             assert!(read() == before, "{name} was missing");
-            // What a user wrote wrongly into the file of how texts are drawn is told, and stays.
+            // A generation_config.json with a user's mistake is reported and stays; an empty one is
+            // replaced.
             let left = if *name == "generation_config.json" { 0 } else { whole.len() / 2 };
             fs::write(&path, &whole[..left]).unwrap();
             assert_eq!(made(), folder);
             assert!(read() == before, "{name} was cut short");
         }
-        // Other numbers, as many.
+        // The same number of weights, but other values.
         let path = folder.join("model.safetensors");
         let mut weights = before[2].clone();
         *weights.last_mut().unwrap() ^= 1;
@@ -256,7 +257,7 @@ mod tests {
         assert!(read() == before);
     }
 
-    /// nanoGPT's and llama2.c's own programs say how probable each token is.
+    /// Log-probabilities from nanoGPT's and llama2.c's own programs.
     #[test]
     fn the_models_of_other_programs_give_their_logits() {
         let cache = tempfile::tempdir().unwrap();
@@ -282,7 +283,7 @@ mod tests {
         let folder = folder_in(&cache, &fixture("llama/f32.gguf")).unwrap().unwrap();
         let long_ago = SystemTime::now() - 2 * KEPT;
         fs::File::options().append(true).open(folder.join("config.json")).unwrap().set_modified(long_ago).unwrap();
-        // What a process left that was killed, and what one is at work on.
+        // Left by a killed process, and in use by a running one.
         let [left, at_work] = ["left", "at-work"].map(|name| cache.join(format!("{UNFINISHED}{name}")));
         for (unfinished, since) in [(&left, 2 * KEPT_UNFINISHED), (&at_work, KEPT_UNFINISHED / 2)] {
             fs::create_dir(unfinished).unwrap();
@@ -306,7 +307,7 @@ mod tests {
                 scope.spawn(open);
             }
         });
-        // What lost a file makes way, and nothing of it stays in the cache.
+        // A folder that lost a file is replaced, and nothing of it stays in the cache.
         fs::remove_file(open_alone(&cache).join("tokenizer.json")).unwrap();
         assert!(is_whole(&open_alone(&cache)));
         assert_eq!(fs::read_dir(&cache).unwrap().count(), 1);
@@ -350,7 +351,7 @@ mod tests {
         turn.lock().unwrap();
         std::thread::scope(|scope| {
             let late = scope.spawn(|| open_alone(&cache));
-            std::thread::sleep(Duration::from_secs(2)); // it has made its own, and waits
+            std::thread::sleep(Duration::from_secs(2)); // it has made its own folder, and waits
             let key = folder.parent().unwrap();
             fs::rename(key, place.path().join("lost")).unwrap();
             fs::rename(whole.parent().unwrap(), key).unwrap();

@@ -283,11 +283,11 @@ mod tests {
         GenerationConfig { strategy, seed: 5, max_new_tokens: 20, num_beams: 3, ..Default::default() }
     }
 
-    /// What was told, put together.
+    /// Collects the streamed text.
     #[derive(Default)]
-    struct Told(String);
+    struct Streamed(String);
 
-    impl Reader for Told {
+    impl Reader for Streamed {
         fn text(&mut self, row: usize, text: &str) {
             assert_eq!(row, 0);
             self.0 += text;
@@ -303,19 +303,19 @@ mod tests {
         let (model, tokenizer) = (model(11), letters());
         for strategy in [Strategy::Greedy, Strategy::Sample, Strategy::Beam, Strategy::BeamSample] {
             let free = Generator::new(&model, Some(&tokenizer), sampling(strategy)).unwrap();
-            let mut told = Told::default();
-            let whole = write(&free, &mut told);
-            assert_eq!((whole.text.len(), &whole.text), (20, &told.0), "{strategy:?}");
+            let mut streamed = Streamed::default();
+            let whole = write(&free, &mut streamed);
+            assert_eq!((whole.text.len(), &whole.text), (20, &streamed.0), "{strategy:?}");
             assert_eq!(whole.completion.finish_reason, FinishReason::Length);
             if strategy.has_beams() {
-                continue; // another text may be the best where a stop string ends some
+                continue; // with a stop string another text may become the best
             }
             let stop = whole.text[7..9].to_owned();
             let end = whole.text.find(&stop).unwrap();
             let config = GenerationConfig { stop_strings: vec![stop], ..sampling(strategy) };
-            let mut told = Told::default();
-            let stopped = write(&Generator::new(&model, Some(&tokenizer), config).unwrap(), &mut told);
-            assert_eq!((stopped.text.as_str(), told.0.as_str()), (&whole.text[..end], &whole.text[..end]));
+            let mut streamed = Streamed::default();
+            let stopped = write(&Generator::new(&model, Some(&tokenizer), config).unwrap(), &mut streamed);
+            assert_eq!((stopped.text.as_str(), streamed.0.as_str()), (&whole.text[..end], &whole.text[..end]));
             assert_eq!(stopped.completion.finish_reason, FinishReason::Stop);
         }
     }
@@ -361,7 +361,7 @@ mod tests {
             {
                 let config = GenerationConfig { stop_strings: vec![stop.to_owned()], ..sampling(strategy) };
                 let generator = Generator::new(&model, Some(&tokenizer), config).unwrap();
-                // Without an end token all of it is written.
+                // Without an end token, all of it is generated.
                 let held = generator.held_to(Grammar::regex("regex", "ab(cd)?").unwrap()).unwrap();
                 let written = write(&held, &mut ());
                 assert_eq!((written.text.as_str(), written.valid), (text, Some(valid)), "{strategy:?} {stop}");

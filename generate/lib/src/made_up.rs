@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::sequences::{Scripted, Sequences};
 
 /// Pseudo-random logits between -`spread` and `spread` that depend only on `seed` and the last two
-/// ids. With so short a memory texts repeat themselves, as real ones do.
+/// ids. With so short a memory texts become repetitive, like real ones.
 pub(crate) fn logits(seed: u64, vocab_size: usize, spread: f32) -> impl Fn(&[u32]) -> Vec<f32> {
     move |ids| {
         let last_two = &ids[ids.len().saturating_sub(2)..];

@@ -56,8 +56,7 @@ mod tests {
         // 2 layers of keys and values, 8 wide, for 5 + 7 tokens; 3 * 10 logits; 5 tokens prefilled.
         let cache = 4 * 2 * 2 * 8 * 12;
         assert_eq!(row_bytes(&config, 5, 7), cache + 4 * (30 + 5 * (14 * 8 + 2 * 4 * 5)));
-        // Longer than the context: the cache is full, and the window is prefilled again as it
-        // slides.
+        // Longer than the context: the cache is full, and the sliding window is prefilled again.
         let cache = 4 * 2 * 2 * 8 * 32;
         assert_eq!(row_bytes(&config, 5, 28), cache + 4 * (30 + 32 * (14 * 8 + 2 * 4 * 32)));
     }
@@ -81,7 +80,7 @@ mod tests {
             let size = batch_size(memory, &config, prompt, rows, new);
             prop_assert!(size == 1 || size * rows * row_bytes(&config, prompt, new) <= memory / 2);
             prop_assert!(size == 1 || size * rows <= MAX_ROWS);
-            // Nothing is left unused: one more prompt would be too much.
+            // The batch is maximal: one more prompt would not fit.
             let more = (size + 1) * rows;
             prop_assert!(more > MAX_ROWS || more * row_bytes(&config, prompt, new) > memory / 2);
         }

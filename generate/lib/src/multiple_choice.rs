@@ -271,7 +271,7 @@ mod tests {
         ScoredChoice { logprobs: logprobs.to_vec(), bytes }
     }
 
-    /// Three choices, each the best in its own way:
+    /// Three choices, each the best by one measure:
     ///
     /// | choice | log-probabilities | sum | a token | a byte |
     /// |---|---|---|---|---|
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(rank(&choices, By::Sum), [0, 1, 2]);
         assert_eq!(rank(&choices, By::Token), [1, 2, 0]);
         assert_eq!(rank(&choices, By::Byte), [2, 1, 0]);
-        assert_eq!(rank(&[choice(&[-1.0], 1), choice(&[-0.5; 2], 1)], By::Sum), [0, 1]); // equal: the earlier first
+        assert_eq!(rank(&[choice(&[-1.0], 1), choice(&[-0.5; 2], 1)], By::Sum), [0, 1]); // equal: the earlier one first
 
         let mut accuracy = Accuracy::default();
         assert_eq!((accuracy.by(By::Sum), accuracy.by_chance()), (None, None));
@@ -315,7 +315,7 @@ mod tests {
             encoded[1],
             EncodedChoice { ids: ["a", " ", "b", "d"].map(id).to_vec(), scored: 1, cut: 0, bytes: 1 }
         );
-        // Context 3: three read, one predicted.
+        // Context 3: three tokens are read, one is predicted.
         let encoded = question("a b", &[" c", "d"]).encode(&tokenizer, None, SpecialTokens::Parse, 3).unwrap();
         assert_eq!((encoded[0].ids.len(), encoded[0].scored, encoded[0].cut), (4, 2, 1));
         assert_eq!((encoded[1].ids.len(), encoded[1].scored, encoded[1].cut), (4, 1, 0));
@@ -327,7 +327,8 @@ mod tests {
         let (ab, a) = (tokenizer.encode("ab").unwrap(), tokenizer.encode("a").unwrap());
         assert_eq!((ab.len(), a.len()), (1, 1), "the tokenizer of this test should have learnt \"ab\"");
         let encoded = question("xa", &["b", "d"]).encode(&tokenizer, None, SpecialTokens::Parse, 8).unwrap();
-        // "x", "ab" against "x", "a", "d": what they share is "x", and "a" counts with "d".
+        // "x", "ab" and "x", "a", "d": the common prefix is "x", and "a" belongs to the second
+        // choice.
         assert_eq!(encoded[0].ids[1..], ab);
         assert_eq!((encoded[0].scored, encoded[1].scored), (1, 2));
         assert_eq!((encoded[0].bytes, encoded[1].bytes), (1, 1));
@@ -339,7 +340,7 @@ mod tests {
         let encoded =
             question("", &["a", "bc"]).encode(&tokenizer, tokenizer.end_of_text(), SpecialTokens::Parse, 8).unwrap();
         assert_eq!(encoded[0].ids[0], tokenizer.end_of_text().unwrap());
-        // Once, also where the tokenizer puts it there itself.
+        // Added once, even if the tokenizer adds it by itself.
         let opening = tokenizer.opening_prompts().unwrap();
         assert_eq!(
             question("", &["a", "bc"]).encode(&opening, opening.end_of_text(), SpecialTokens::Parse, 8).unwrap(),
@@ -373,8 +374,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
-        /// Many questions together get each choice's log-probability alone, token by token,
-        /// whatever was cut.
+        /// Batched questions give the same log-probabilities, token by token, as each choice alone,
+        /// even if a context was cut.
         #[test]
         fn batched_equals_alone(
             asked in prop::collection::vec(("[a-d ]{0,10}", prop::collection::vec("[a-d ]{1,6}", 2..5)), 1..6),

@@ -117,7 +117,7 @@ mod tests {
     }
 
     /// Pearson's statistic of 100,000 draws against `expected`, and its degrees of freedom;
-    /// infinite when a token was drawn that cannot occur.
+    /// infinite if an impossible token was drawn.
     fn chi_square(chain: Chain, logits: &[f32], expected: &[f64]) -> (f64, usize) {
         let mut counts = vec![0.0_f64; logits.len()];
         for sequence in 0..DRAWS {
@@ -138,20 +138,19 @@ mod tests {
         (statistic, possible - 1)
     }
 
-    /// Whether the statistic is one that a right sampler exceeds once in about a hundred thousand
-    /// seeds: the Wilson-Hilferty approximation of the chi-square distribution puts it 4.3 standard
-    /// deviations out.
+    /// Whether the statistic is plausible: a correct sampler exceeds the limit for one seed in
+    /// about a hundred thousand (4.3 standard deviations, by the Wilson-Hilferty approximation of
+    /// the chi-square distribution).
     fn passes((statistic, degrees): (f64, usize)) -> bool {
         let k = degrees as f64;
         let bound = k * (1.0 - 2.0 / (9.0 * k) + 4.3 * (2.0 / (9.0 * k)).sqrt()).powi(3);
         statistic < bound
     }
 
-    /// What was said before: 1 3 5 0, then 1 1 3.
+    /// The history: 1 3 5 0, then 1 1 3.
     const TEXT: Step = Step { prompt: &[1, 3, 5, 0], generated: &[1, 1, 3] };
 
-    /// The probabilities that tutorials work with, 0.40, 0.30, 0.20, 0.05, 0.03, 0.02, in another
-    /// order.
+    /// The probabilities of common tutorials, 0.40, 0.30, 0.20, 0.05, 0.03, 0.02, shuffled.
     const SHUFFLED: [f64; 6] = [0.05, 0.40, 0.02, 0.30, 0.03, 0.20];
 
     /// Their logits, shifted so that those of 0.40, 0.30 and 0.20 are positive and the others
@@ -165,8 +164,8 @@ mod tests {
         weights.iter().map(|w| w / total).collect()
     }
 
-    /// The draws through `right` follow `weights`, normalised; those through `broken`, which is
-    /// nearly the same, do not.
+    /// Draws through `right` follow `weights`, normalised; draws through `broken`, which is nearly
+    /// the same, do not.
     fn check(right: impl LogitsProcessor + 'static, weights: [f64; 6], broken: impl LogitsProcessor + 'static) {
         let name = right.name();
         let expected = normalised(weights);
@@ -195,9 +194,9 @@ mod tests {
         check(
             logit_bias(&[(vec![0], f32::ln(3.0)), (vec![1, 3, 2], f32::ln(4.0)), (vec![5, 2], f32::ln(2.0))]),
             with(&[(0, 3.0), (2, 4.0)]),
-            logit_bias(&[(vec![0], f32::ln(3.0)), (vec![2], f32::ln(8.0))]), // whatever came before
+            logit_bias(&[(vec![0], f32::ln(3.0)), (vec![2], f32::ln(8.0))]), // whatever the history
         );
-        // 0 was said before and has a negative logit; 1, 3 and 5 have positive ones.
+        // 0 is in the history with a negative logit; 1, 3 and 5 have positive ones.
         let penalised = |id: usize| match (SHUFFLED[id].ln() + 2.0, [0, 1, 3, 5].contains(&id)) {
             (logit, false) => logit.exp(),
             (logit, true) if logit < 0.0 => (logit * 1.5).exp(),
@@ -207,25 +206,25 @@ mod tests {
         check(
             presence_penalty(0.7, History::Generated),
             with(&[(1, (-0.7_f64).exp()), (3, (-0.7_f64).exp())]),
-            presence_penalty(0.7, History::All), // counts the prompt
+            presence_penalty(0.7, History::All), // would count the prompt
         );
         check(
             frequency_penalty(0.4, History::Generated),
             with(&[(1, (-0.8_f64).exp()), (3, (-0.4_f64).exp())]),
-            presence_penalty(0.4, History::Generated), // counts each token once
+            presence_penalty(0.4, History::Generated), // would count each token once
         );
         check(no_repeat_ngram(2), with(&[(5, 0.0)]), no_repeat_ngram(4));
         check(
             bad_words(&[vec![3, 1], vec![5, 0], vec![2]], &[2]),
             with(&[(1, 0.0)]),
-            bad_words(&[vec![3, 1], vec![5, 0], vec![2]], &[]), // lets nothing end
+            bad_words(&[vec![3, 1], vec![5, 0], vec![2]], &[]), // would allow nothing to end
         );
         let ends = |count| min_new_tokens(count, vec![3]);
         check(ends(4), with(&[(3, 0.0)]), ends(3));
         check(suppress(vec![2, 4]), with(&[(2, 0.0), (4, 0.0)]), suppress(vec![2]));
     }
 
-    /// The paper's repetition penalty, which rewards what has a negative logit.
+    /// The paper's repetition penalty, which raises negative logits.
     struct AlwaysDivides(f32);
 
     impl LogitsProcessor for AlwaysDivides {
@@ -254,13 +253,13 @@ mod tests {
         check(from_the_top(0.89), best_three, from_the_top(0.91));
         let min_p = |share| min_p(share, 1);
         check(min_p(0.1), best_four, min_p(0.06));
-        // The entropy is 1.383 nats; nearest to it are the surprises of 0.3, then 0.2, then 0.4.
+        // The entropy is 1.383 nats; the closest surprisals are those of 0.3, then 0.2, then 0.4.
         let typical = [0.0, 0.0, 0.0, 0.30, 0.0, 0.20];
-        check(typical_p(0.45, 1), typical, top_p(0.45)); // takes the best instead
+        check(typical_p(0.45, 1), typical, top_p(0.45)); // takes the best ones instead
         check(typical_p_exactly(0.45, 1), typical, typical_p_exactly(0.55, 1));
         let epsilon = |epsilon| epsilon_cutoff(epsilon, 1);
         check(epsilon(0.025), all_but_the_worst, epsilon(0.035));
         // eta = min(0.25, 0.5 e^-1.383) = 0.125
-        check(eta_cutoff(0.25, 1), best_three, epsilon(0.25)); // forgets the entropy
+        check(eta_cutoff(0.25, 1), best_three, epsilon(0.25)); // ignores the entropy
     }
 }

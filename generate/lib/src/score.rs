@@ -228,7 +228,7 @@ pub(crate) mod tests {
         ControlFlow::Continue(())
     }
 
-    /// log p(last id | the ids before it) from the logits themselves.
+    /// log p(last id | the ids before it), computed from the logits.
     pub(crate) fn by_hand(model: &Gpt, ids: &[u32]) -> f32 {
         let (last, before) = ids.split_last().unwrap();
         let logits = model.forward(to_tensor(&[before], &model.device())).into_data().try_into_vec::<f32>().unwrap();
@@ -236,7 +236,7 @@ pub(crate) mod tests {
         (f64::from(logits[*last as usize]) - log_sum_exp(logits)) as f32
     }
 
-    /// Beside the definitions, summed in double precision.
+    /// Compared with the definitions, summed in double precision.
     #[test]
     fn entropy_and_variance_are_those_of_the_distribution() {
         let model = model();

@@ -132,8 +132,8 @@ mod tests {
     }
 
     proptest! {
-        /// However bytes are cut into tokens, the stream says what the whole says: malformed bytes,
-        /// characters of all lengths and stop strings included.
+        /// However bytes are split into tokens, the stream equals decoding the whole: with
+        /// malformed bytes, characters of all lengths and stop strings.
         #[test]
         fn pieces_make_the_whole(
             tokens in prop::collection::vec(

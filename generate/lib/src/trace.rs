@@ -252,8 +252,8 @@ mod tests {
         assert_eq!(trace.candidates.iter().map(|c| c.id).collect::<Vec<_>>(), [0, 1, 2]);
         let second = &trace.candidates[1];
         assert!((second.before.probability - 0.3).abs() < 1e-6 && second.before.rank == 2);
-        // Squared by the temperature: 0.16, 0.09, 0.04, 0.01 of 0.30; then 0.16 and 0.09 of 0.25. A
-        // top-k that keeps all is no change.
+        // The temperature squares them: 0.16, 0.09, 0.04, 0.01 of 0.30; then 0.16 and 0.09 of 0.25.
+        // A top-k that keeps all is not listed.
         let told: Vec<(&str, f32)> =
             second.changes.iter().map(|c| (c.by.as_str(), c.after.unwrap().probability)).collect();
         assert_eq!(told.iter().map(|t| t.0).collect::<Vec<_>>(), ["temperature", "top-k"]);

@@ -65,7 +65,7 @@ mod tests {
         Cli::try_parse_from([&["ember-generate"], args].concat())?.constraint.grammar()
     }
 
-    /// The one line that a wrong grammar in a file gets.
+    /// The error line for a wrong grammar in a file.
     fn refused(flag: &str, content: &[u8]) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("grammar");

@@ -371,7 +371,7 @@ mod tests {
         let (set, _) = config("To --min-p 0.1");
         assert_eq!((set.temperature, set.top_p, set.min_p), (1.0, 1.0, 0.1));
         assert_eq!(config("To --temperature 0").0.strategy, Strategy::Greedy);
-        // A penalty is no way to sample.
+        // A penalty is not a sampling knob.
         assert_eq!(config("To --repetition-penalty 1.3").0.temperature, TEMPERATURE);
 
         let json = r#"{"top_k": 0, "temperature": 0.7, "typical_p": 0.9, "max_new_tokens": 7, "num_beams": 3}"#;
@@ -387,7 +387,7 @@ mod tests {
                 "generation_config.json also sets num_beams, typical_p: not applied here"
             ]
         );
-        // What training writes of the built-in stories.
+        // The file that training writes for the built-in stories.
         let json = r#"{"top_k": 0, "do_sample": true, "temperature": 1.0}"#;
         fs::write(folder.path().join("generation_config.json"), json).unwrap();
         assert_eq!((config("To").0.temperature, config("To").0.top_p), (1.0, 1.0));

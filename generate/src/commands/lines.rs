@@ -216,7 +216,7 @@ mod tests {
     fn a_file_too_large_is_refused_before_it_is_looked_at() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("large.txt");
-        File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap(); // a hole: takes no room on the disk
+        File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap(); // a sparse file: uses no disk space
         let error = TextFile::read("--prompts", &path).err().unwrap().to_string();
         assert!(error.contains("is larger than 1 GiB; split it"), "{error}");
     }

@@ -188,7 +188,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What is read from a file of that name and content, its folder left out of places and errors.
+    /// The prompts read from a file of this name and content, with the folder removed from places
+    /// and errors.
     fn read_file(name: &str, content: &str) -> Result<Vec<FilePrompt>, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);

@@ -302,13 +302,13 @@ mod tests {
             recorded_cutoffs(heads, header).unwrap()
         };
         let of_batch = |found: &[Option<Cutoffs>], number: usize| found[number].clone().unwrap();
-        // Two parts of one prompt, the second interrupted, a third never begun.
+        // Two parts of one prompt, the second interrupted, and a third never started.
         let parts = header("sample", json!([[[0], 0, 2], [[0], 2, 2], [[0], 4, 2]]));
         let found = of(&parts, &[end(0, 0, "time"), end(0, 1, "eos"), end(0, 2, "interrupted")]);
         assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);
         assert_eq!(of_batch(&found, 0).clocks, [Clock::Steps(3)]);
         assert_eq!(of_batch(&found, 1).interrupted, HashMap::from([((0, 2), 3)]));
-        // Beams end together, a step after the last one told.
+        // Beams end together, one step after the last one recorded.
         let step = json!({"event": "beams", "prompt_index": 7, "step": 8});
         let found = of(&header("beam", json!([[[3, 7], 0, 2]])), &[step, end(7, 1, "time")]);
         assert_eq!(of_batch(&found, 0).clocks, [Clock::Steps(usize::MAX), Clock::Steps(9)]);

@@ -231,7 +231,7 @@ mod tests {
         for (text, fitting) in [("ab", "ab    "), ("abcdefgh", "abcdef"), ("\u{4f60}\u{597d}", "\u{4f60}\u{597d}  ")] {
             assert_eq!(padded(text, 6), fitting);
         }
-        // Half a character cannot be shown, and an accent stands over what it belongs to.
+        // A wide character is never cut in half, and a combining accent takes no column.
         assert_eq!(padded("a\u{4f60}\u{597d}\u{4e16}", 6), "a\u{4f60}\u{597d} ");
         assert_eq!(padded("e\u{301}", 3), "e\u{301}  ");
     }

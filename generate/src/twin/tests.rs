@@ -1,4 +1,4 @@
-//! The screen as text, on a run whose numbers a reader can check.
+//! The screen as text, for a run with numbers that a reader can check.
 #![allow(clippy::unwrap_used)]
 
 use crossterm::event::KeyCode;
@@ -8,7 +8,7 @@ use super::*;
 use ember_decoding::{Completion, FinishReason};
 use ember_decoding::{config::Strategy, trace::ChoiceTrace, trace::TracedStep};
 
-/// The six probabilities of the example that tutorials work by hand.
+/// The six probabilities of common tutorials.
 fn recorded() -> Recorded {
     let step = |(number, id): (usize, u32)| {
         let unmodified: Vec<f32> = [0.40_f32, 0.30, 0.20, 0.05, 0.03, 0.02].iter().map(|p| p.ln()).collect();
@@ -32,7 +32,7 @@ fn token(id: u32) -> Vec<u8> {
     [" the", " a", " cat", " dog", "\n", "<end>"][id as usize].as_bytes().to_vec()
 }
 
-/// What the screen begins with.
+/// The initial screen.
 fn twin<'a>(
     words: Words<'a>,
     config: &'a GenerationConfig,
@@ -54,7 +54,7 @@ fn twin<'a>(
     }
 }
 
-/// The screen after some keys, line by line without what is blank at their ends.
+/// The screen after these keys, line by line without trailing blanks.
 fn screen(config: &GenerationConfig, keys: &[KeyCode]) -> Vec<String> {
     let (recorded, beam_steps) = (recorded(), tree::tests::search());
     let mut twin = twin(Words { bytes_of: Some(&token) }, config, &recorded, &beam_steps);
@@ -62,7 +62,7 @@ fn screen(config: &GenerationConfig, keys: &[KeyCode]) -> Vec<String> {
     drawn(&mut twin, 77, 20)
 }
 
-/// A screen of so many columns and lines.
+/// A screen of this size.
 fn drawn(twin: &mut Twin, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| twin.draw(frame)).unwrap();
@@ -106,7 +106,7 @@ fn the_first_step_of_a_greedy_run() {
 #[test]
 fn a_knob_that_removes_says_so_and_the_rest_share_what_it_leaves() {
     let config = GenerationConfig { strategy: Strategy::Sample, temperature: 1.0, ..greedy_config() };
-    // Top-k up to 1, 2, 3: 0.40, 0.30 and 0.20 of 0.90 are left.
+    // Top-k raised to 1, 2, 3: 0.40, 0.30 and 0.20 of 0.90 are left.
     let shown = screen(&config, &[KeyCode::Down, KeyCode::Char('+'), KeyCode::Char('+'), KeyCode::Char('+')]);
     assert!(shown[6].starts_with("┌ 3 of 6 tokens are left "), "{}", shown[6]);
     let figures: Vec<&str> = shown[7..13].iter().map(|line| line[line.find('%').unwrap() - 5..].trim_end()).collect();
@@ -160,13 +160,13 @@ fn a_tree_that_has_no_room_says_what_is_below_and_can_be_scrolled() {
     let (recorded, beam_steps, config) = (recorded(), tree::tests::search(), greedy_config());
     let mut twin = twin(Words { bytes_of: Some(&token) }, &config, &recorded, &beam_steps);
     [KeyCode::Char('b'), KeyCode::End].iter().for_each(|&key| twin.press(key));
-    // Of the tree's five lines, without the branch that was pruned, three have room.
+    // Of the tree's five lines, three fit, without the pruned branch.
     let shown = |twin: &mut Twin| -> Vec<String> {
         drawn(twin, 77, 12)[7..10].iter().map(|line| line.trim_matches(['│', ' ']).to_owned()).collect()
     };
     let from_the_first = shown(&mut twin);
     assert_eq!(from_the_first, ["└ ·the  -0.92", "├ ·a↵  -2.50  runs", "3 more below"]);
-    // Further down than there is anything is nowhere.
+    // Scrolling stops at the end.
     (0..9).for_each(|_| twin.press(KeyCode::Down));
     assert_eq!(shown(&mut twin), ["└ ·dog  -1.90", "├ <end>  -2.00  finished", "└ ·cat  -2.60  runs"]);
     twin.press(KeyCode::Up);

@@ -154,7 +154,7 @@ pub(super) mod tests {
         BeamStep { prompt: 0, step: number, group: 0, beams: Vec::new(), candidates, pool: Vec::new(), stopped: None }
     }
 
-    /// Two beams: 0 and 1; both go on from 0, so 1 is given up; one of them ends.
+    /// Two beams, 0 and 1; both continuations come from 0, so 1 is pruned; one of them ends.
     pub(in super::super) fn search() -> Vec<BeamStep> {
         let finished = Fate::Finished { final_score: -1.0, reason: FinishReason::Eos, kept: true };
         vec![
@@ -185,7 +185,7 @@ pub(super) mod tests {
         ]
     }
 
-    /// A letter for each token.
+    /// One letter per token.
     fn name(ids: &[u32]) -> String {
         ids.iter().map(|&id| (b'a' + id as u8) as char).collect()
     }
@@ -215,20 +215,20 @@ pub(super) mod tests {
         let fitted =
             ["└ a  -0.92", "  ├ be  -2.50  runs", "  └ d  -1.90", "    ├ f  -2.00  finished", "    └ c  -2.60  runs"];
         assert_eq!(lines(&search(), 5, &name), (fitted.map(str::to_owned).to_vec(), 1));
-        // What runs or has finished is never left out.
+        // Running and finished branches are never omitted.
         assert_eq!(lines(&search(), 2, &name).0.len(), 5);
     }
 
     #[test]
     fn a_tree_of_a_thousand_steps_is_drawn_at_once() {
         const BEAMS: u32 = 8;
-        // All beams go on from the first, so that each step gives seven branches up.
+        // All beams continue from the first, so that each step prunes seven branches.
         let goes_on = |beam: u32| (0, beam, -f64::from(beam), Fate::GoesOn { beam: beam as usize });
         let kept: Vec<_> = (0..BEAMS).map(goes_on).collect();
         let steps: Vec<BeamStep> = (0..1000).map(|number| step(number, &kept)).collect();
         let began = Instant::now();
         let (lines, since) = lines(&steps, 40, &name);
-        // A line for the way to step 996, and eight for each step from there on.
+        // One line for the path to step 996, and eight for each step after it.
         assert_eq!((lines.len(), since), (33, 996));
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     }

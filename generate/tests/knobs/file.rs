@@ -1,4 +1,4 @@
-//! The file that knobs are written into, and back.
+//! Saving knobs to a file and loading them.
 
 use ember_decoding::config::{EarlyStopping, Overflow, Strategy};
 use ember_model::folder::read_end_tokens;
@@ -56,8 +56,8 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Knobs that agree with each other, each on or off; `num_beams` and its like stay on, for
-    /// other knobs lean on them.
+    /// Knobs that are consistent, each on or off; `num_beams` and its like stay on, since other
+    /// knobs depend on them.
     fn agreeable()(
         mut knobs in numbers(),
         bad_words in prop::collection::vec(prop::collection::vec(0_u32..100, 1..4), 0..3),
@@ -81,7 +81,7 @@ prop_compose! {
         for knob in off.into_iter().map(|number| &KNOBS[number]).filter(|knob| !needed.contains(&knob.name)) {
             knob.read(&mut knobs, &knob.of(&GenerationConfig::default()).to_json()).unwrap();
         }
-        // Off is not the same as unset where another stack has a default of its own.
+        // Off differs from unset if another stack has its own default.
         knobs.temperature = knobs.temperature.filter(|_| !unset[0]);
         knobs.top_k = knobs.top_k.filter(|_| !unset[1]);
         knobs.top_p = knobs.top_p.filter(|_| !unset[2]);
@@ -97,7 +97,7 @@ proptest! {
         knobs in agreeable(),
         end_tokens in prop::collection::vec(0_u32..100, 0..3),
     ) {
-        // As a folder's knobs: those that the strategy ignores make notes, not errors.
+        // Loaded as a folder's knobs: those that the strategy ignores give notes, not errors.
         let folder = FolderSettings { knobs, not_applied: Vec::new() };
         let flags = Knobs { strategy: Some(strategy), ..Knobs::default() };
         let (config, _) = GenerationConfig::resolve(&flags, &folder).unwrap();

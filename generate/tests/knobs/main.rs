@@ -1,4 +1,4 @@
-//! Tests of the knobs as a whole: precedence, ranges, the file and back.
+//! The knobs as a whole: precedence, ranges, saving and loading.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ fn folder(json: &str) -> anyhow::Result<FolderSettings> {
     Ok(FolderSettings::read(dir.path())?)
 }
 
-/// The line of an error, and whether it exits with 2.
+/// An error's line, and whether its exit code is 2.
 fn said(error: impl Into<anyhow::Error>) -> (String, bool) {
     line(error.into().as_ref())
 }
@@ -56,7 +56,7 @@ fn the_strategy_follows_the_knobs() {
     assert_eq!(strategy(Knobs { temperature: Some(0.0), ..beams.clone() }), Strategy::Beam);
     let diverse = Knobs { num_beam_groups: Some(2), diversity_penalty: Some(0.5), ..beams };
     assert_eq!(strategy(diverse), Strategy::DiverseBeam);
-    // A penalty is no sampling knob.
+    // A penalty is not a sampling knob.
     assert_eq!(strategy(Knobs { repetition_penalty: Some(1.2), ..off() }), Strategy::Greedy);
     let zero = Knobs { temperature: Some(0.0), ..off() };
     assert_eq!(strategy(Knobs { strategy: Some(Strategy::Sample), ..zero.clone() }), Strategy::Greedy);
@@ -75,7 +75,7 @@ fn a_sampling_knob_that_is_off_may_stand_beside_a_temperature_of_0() {
         assert_eq!(resolve(greedy.clone(), folder).0.strategy, Strategy::Greedy);
         assert_eq!(resolve(Knobs { strategy: Some(Strategy::Sample), ..greedy }, "{}").0.strategy, Strategy::Greedy);
     }
-    // By itself it still means that tokens are drawn.
+    // By itself it still means sampling.
     assert_eq!(resolve(whole, "{}").0.strategy, Strategy::Sample);
 }
 
@@ -88,7 +88,7 @@ fn the_folder_chooses_the_strategy_where_no_flag_does() {
     assert_eq!(strategy(off(), sampled), Strategy::BeamSample);
     assert_eq!(strategy(off(), diverse), Strategy::DiverseBeam);
     assert_eq!(strategy(off(), r#"{"strategy": "exact"}"#), Strategy::Exact);
-    // A flag changes what it is about, and no more.
+    // A flag changes only its own subject.
     assert_eq!(strategy(Knobs { temperature: Some(0.0), ..off() }, sampled), Strategy::Beam);
     assert_eq!(strategy(Knobs { num_beams: Some(1), ..off() }, sampled), Strategy::Sample);
     assert_eq!(strategy(Knobs { num_beams: Some(4), ..off() }, r#"{"do_sample": true}"#), Strategy::Beam);
@@ -112,7 +112,7 @@ fn the_flag_comes_before_the_folder_and_the_folder_before_off() {
         "from generation_config.json: do_sample true, temperature 0.7, top_k 50 (--strategy greedy takes the most probable \
          token each time)"
     );
-    // Off in a flag is off, whatever the folder says.
+    // A flag that turns a knob off overrides the folder.
     let (config, notes) = resolve(Knobs { repetition_penalty: Some(1.0), ..off() }, r#"{"repetition_penalty": 1.3}"#);
     assert_eq!((config, notes.as_str()), (GenerationConfig::default(), ""));
 }
@@ -136,7 +136,7 @@ fn what_the_strategy_ignores_is_an_error_in_a_flag_and_a_note_in_the_folder() {
     assert_eq!(message, "sampling ignores --max-nodes; add --strategy exact, or drop it");
     let message = refused(Knobs { num_return_sequences: Some(2), ..off() });
     assert!(message.starts_with("--num-return-sequences above 1 would give the same greedy text again;"), "{message}");
-    // What is off is not ignored: it stays off.
+    // A knob that is off is not ignored: it stays off.
     let (config, _) = resolve(Knobs { num_beams: Some(1), top_p: Some(1.0), ..greedy }, "{}");
     assert_eq!(config, GenerationConfig::default());
 
@@ -151,7 +151,7 @@ fn what_the_strategy_ignores_is_an_error_in_a_flag_and_a_note_in_the_folder() {
 
 #[test]
 fn every_knob_is_an_error_or_is_used_under_every_strategy() {
-    // A value that is on for each knob; the counts suit each other.
+    // Every knob with a value that is on; the counts are consistent.
     let all = folder(
         r#"{"num_beams": 4, "num_beam_groups": 2, "diversity_penalty": 0.5, "length_penalty": 2.0, "early_stopping": true,
             "max_nodes": 10, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.9,
@@ -194,10 +194,10 @@ fn another_stack_brings_its_defaults_behind_flags_and_before_the_folder() {
         notes,
         "from generation_config.json: repetition_penalty 2\nllama.cpp's defaults: temperature 0.8, top_p 0.95, min_p 0.05"
     );
-    // What one of our own checkpoints says to keep transformers from its own 50 is not for
+    // Our checkpoints set top_k = 0 against transformers' default of 50; that is not meant for
     // llama.cpp.
     assert_eq!(resolve(llama.clone(), r#"{"top_k": 0}"#).0.top_k, 40);
-    // A file that names the stack itself is what was saved from one.
+    // A file that names a stack was saved from it.
     let (config, _) = resolve(off(), r#"{"semantics": "llamacpp", "top_p": 0.5}"#);
     assert_eq!((config.semantics, config.top_p, config.top_k), (Semantics::Llamacpp, 0.5, 40));
     let (config, notes) = resolve(Knobs { temperature: Some(0.0), ..llama.clone() }, "{}");
@@ -213,7 +213,7 @@ fn another_stack_brings_its_defaults_behind_flags_and_before_the_folder() {
     assert!(message.starts_with("--semantics mlx has a temperature of 0 by default"), "{message}");
 }
 
-/// What `ember-train` writes into its folders, and what becomes of it beside each way to ask for
+/// The file that `ember-train` writes into its folders, combined with each flag that asks for
 /// something else.
 #[test]
 fn the_defaults_of_training_give_way_to_flags() {
@@ -259,7 +259,7 @@ fn the_defaults_of_training_give_way_to_flags() {
         let (config, said) = resolve(flags, text);
         assert_eq!((config.strategy, said), (strategy, notes));
     }
-    // Drafts and several texts go with sampling; another stack's defaults come before the folder's.
+    // Drafts and several texts go with sampling; another stack's defaults precede the folder's.
     let (config, _) = resolve(Knobs { draft_tokens: Some(4), num_return_sequences: Some(3), ..off() }, text);
     assert_eq!((config.strategy, config.draft_tokens, config.num_return_sequences), (Strategy::Sample, 4, 3));
     let mlx = Knobs { semantics: Some(Semantics::Mlx), ..off() };

@@ -1,4 +1,4 @@
-//! What is refused, and how it is named.
+//! Refused values, and their errors.
 
 use ember_decoding::config::{Knob, Range};
 
@@ -9,7 +9,7 @@ fn every_range_is_checked_and_named() {
     let is_number = |knob: &&Knob| !matches!(knob.range, Range::Any) && knob.name != "sequence_bias";
     for knob in KNOBS.iter().filter(is_number) {
         let is_whole = knob.read(&mut off(), &serde_json::json!(0.5)).is_err();
-        // As a float32, this is infinity.
+        // As a float32 this is infinity.
         let wrong = if is_whole { serde_json::json!(0) } else { serde_json::json!(1e300) };
         let mut flags = off();
         knob.read(&mut flags, &wrong).unwrap();
@@ -96,7 +96,7 @@ fn knobs_that_contradict_each_other_are_named() {
         let message = refused(flags);
         assert!(message.starts_with(beginning), "{message}");
     }
-    // The folder's own contradiction is no wrong argument; one that a flag brings about is.
+    // A contradiction in the folder is not a usage error; one that a flag causes is.
     let (error, is_usage) =
         said(GenerationConfig::resolve(&off(), &folder(r#"{"min_new_tokens": 300}"#).unwrap()).unwrap_err());
     assert!(!is_usage && error.starts_with("generation_config.json contradicts itself"), "{error}");

@@ -203,7 +203,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_highest_are_those_that_sorting_puts_first(
-            // Coarse steps, so that ties are common.
+            // Few distinct values, so that ties are common.
             values in prop::collection::vec((-9_i8..9).prop_map(f32::from), 0..300),
             count in 0..40_usize,
         ) {
@@ -211,7 +211,7 @@ mod tests {
             prop_assert_eq!(highest_few(&values, count), order);
         }
 
-        /// What is dismissed unseen would not have been drawn.
+        /// Candidates skipped without drawing noise would not have been selected.
         #[test]
         fn the_drawn_are_those_whose_noisy_values_sorting_puts_first(
             spread in 0.1..20.0_f32,
@@ -235,8 +235,8 @@ mod tests {
         values
     }
 
-    /// How often each ordered pair of tokens comes first and second, against `probability` of it;
-    /// as Pearson's statistic.
+    /// Pearson's statistic of the counts of ordered (first, second) token pairs, against
+    /// `probability` of each pair.
     fn chi_square_of_pairs(logits: &[f32], probability: impl Fn(usize, usize) -> f64) -> f64 {
         const DRAWS: usize = 100_000;
         let mut counts = vec![vec![0.0_f64; logits.len()]; logits.len()];
@@ -255,17 +255,17 @@ mod tests {
     }
 
     /// torch.multinomial without replacement: the first token by its probability, the second by its
-    /// share of what is left.
+    /// share of the remaining probability.
     #[test]
     fn two_draws_without_replacement_follow_their_exact_distribution() {
         let p = [0.5_f64, 0.25, 0.15, 0.1];
-        // Unnormalised, as accumulated scores are.
+        // Unnormalised, like accumulated scores.
         let logits = p.map(|p| (p.ln() - 7.0) as f32);
-        // 11 degrees of freedom: a right sampler exceeds 43 once in a hundred thousand seeds.
+        // 11 degrees of freedom: a correct sampler exceeds 43 for one seed in a hundred thousand.
         let statistic = chi_square_of_pairs(&logits, |first, second| p[first] * p[second] / (1.0 - p[first]));
         assert!(statistic < 43.0, "{statistic}");
-        // The test can fail: drawing both at once, with pairs of equal tokens refused, is another
-        // distribution.
+        // The test can fail: drawing both independently and rejecting pairs of equal tokens is
+        // another distribution.
         let refused: f64 = p.iter().map(|p| p * p).sum();
         let statistic = chi_square_of_pairs(&logits, |first, second| p[first] * p[second] / (1.0 - refused));
         assert!(statistic > 43.0, "{statistic}");

@@ -1,4 +1,4 @@
-//! Searches that a reader can follow with a pencil.
+//! Searches small enough to follow on paper.
 #![allow(clippy::unwrap_used)]
 
 use itertools::Itertools;
@@ -10,7 +10,7 @@ use crate::processors::{Chain, LogitsProcessor};
 use crate::trace::{Fate, Stopped};
 use crate::{plan::Plan, sequences::Scripted};
 
-/// Rows whose next token has these probabilities, by the ids generated after a prompt of one token.
+/// Rows whose next-token probabilities depend on the ids generated after a prompt of one token.
 fn by_hand(table: impl Fn(&[u32]) -> [f32; 4]) -> Scripted<impl Fn(&[u32]) -> Vec<f32>> {
     Scripted {
         vocab_size: 4,
@@ -40,7 +40,7 @@ fn the_nice_dog(generated: &[u32]) -> [f32; 4] {
 }
 
 /// Greedy takes "nice" (0.5) and then at best "dog": 0.5 * 0.4 = 0.20. Two beams also keep "dog"
-/// (0.4), which "has" follows: 0.4 * 0.9 = 0.36.
+/// (0.4), followed by "has": 0.4 * 0.9 = 0.36.
 #[test]
 fn two_beams_find_by_hand_what_greedy_misses() {
     let find = |num_beams| {
@@ -63,7 +63,7 @@ fn two_beams_find_by_hand_what_greedy_misses() {
     assert!((two[0].tokens[0].logprob - 0.4_f32.ln()).abs() < 1e-6);
 }
 
-/// The same search, with "has" as the end token and three words at most, as its trace tells it.
+/// The trace of the same search, with "has" as the end token and at most three words.
 #[test]
 fn the_trace_of_two_beams_by_hand() {
     let config =
@@ -73,15 +73,15 @@ fn the_trace_of_two_beams_by_hand() {
     let mut keep = Steps::default();
     search(&mut by_hand(the_nice_dog), &asked, &chain, &mut keep).unwrap();
     let steps = keep.0;
-    // The parent, the token and the fate of each candidate: four of them, so that two can go on
-    // when both beams end.
-    let told = |step: &BeamStep| step.candidates.iter().map(|c| (c.parent, c.token, c.fate)).collect::<Vec<_>>();
+    // Parent, token and fate of each candidate: four of them, so that two can continue if both
+    // beams end.
+    let fates = |step: &BeamStep| step.candidates.iter().map(|c| (c.parent, c.token, c.fate)).collect::<Vec<_>>();
     let goes_on = |beam| Fate::GoesOn { beam };
-    assert_eq!(told(&steps[0])[..2], [(0, NICE, goes_on(0)), (0, DOG, goes_on(1))]);
-    assert_eq!(told(&steps[0])[2..], [(0, THE, Fate::Pruned), (0, HAS, Fate::Dropped)]);
-    // 0.36 "dog has" ends, 0.20 "nice dog" goes on, 0.125 "nice the" too, 0.125 "nice has" ends too
-    // late in the ranking.
-    let second = told(&steps[1]);
+    assert_eq!(fates(&steps[0])[..2], [(0, NICE, goes_on(0)), (0, DOG, goes_on(1))]);
+    assert_eq!(fates(&steps[0])[2..], [(0, THE, Fate::Pruned), (0, HAS, Fate::Dropped)]);
+    // 0.36 "dog has" ends; 0.20 "nice dog" and 0.125 "nice the" continue; 0.125 "nice has" would
+    // end, but its rank is too low.
+    let second = fates(&steps[1]);
     assert_eq!((second[0].0, second[0].1), (1, HAS));
     let Fate::Finished { final_score, reason: FinishReason::Eos, kept: true } = second[0].2 else {
         panic!("{:?}", second[0])
@@ -89,14 +89,14 @@ fn the_trace_of_two_beams_by_hand() {
     assert!((final_score - 0.36_f64.ln() / 2.0).abs() < 1e-6, "the length is 2, the end token included");
     assert_eq!(second[1..], [(0, DOG, goes_on(0)), (0, THE, goes_on(1)), (0, HAS, Fate::Dropped)]);
     assert_eq!(steps[1].pool[0].ids, [DOG, HAS]);
-    // At the last step everything ends, and only the first two count.
+    // At the last step everything ends, and only the best two count.
     assert_eq!(steps.len(), 3);
     assert_eq!(steps[2].stopped, Some(Stopped::NothingRuns));
     let json = serde_json::to_value(&steps[1]).unwrap();
     assert_eq!(json["candidates"][1]["fate"], serde_json::json!({"fate": "goes-on", "beam": 0}));
 }
 
-/// A second group says "nice" again while the penalty is less than what "dog" is behind, ln(0.5 /
+/// A second group repeats "nice" while the penalty is less than the difference to "dog", ln(0.5 /
 /// 0.4) = 0.22.
 #[test]
 fn a_second_group_avoids_what_the_first_chose_when_the_penalty_is_high_enough() {
@@ -141,7 +141,7 @@ fn fewer_texts_than_beams_come_back_as_they_are() {
     assert_eq!(returned, [THE, NICE, DOG, HAS]);
 }
 
-/// Bans tokens after so many have been generated.
+/// Bans tokens once this many have been generated.
 struct BanFrom(usize, Range<usize>);
 
 impl LogitsProcessor for BanFrom {
@@ -166,7 +166,7 @@ fn a_prompt_without_any_token_left_is_an_error_unless_something_has_finished() {
     };
     let error = find(BanFrom(1, 0..4)).unwrap_err().to_string();
     assert_eq!(error, "no token is left to choose after 1 new ones: ban-from rules out all of them; relax it");
-    // Only the end token is left after the first word; then nothing.
+    // After the first word only the end token is left; then nothing.
     let best = find(BanFrom(1, 0..3)).unwrap().remove(0).remove(0);
     assert_eq!((best.ids, best.finish_reason), (vec![DOG, HAS], FinishReason::Eos));
 }

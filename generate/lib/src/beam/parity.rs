@@ -1,5 +1,4 @@
-//! The same sequences and scores as transformers', over the fixtures of
-//! tools/make_beam_fixtures.py.
+//! The same sequences and scores as transformers', by the fixtures of tools/make_beam_fixtures.py.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -34,7 +33,7 @@ struct Expected {
     score: f64,
 }
 
-/// Runs of beam sampling and the sequences that came back often.
+/// Runs of beam sampling and the frequent results.
 #[derive(Deserialize)]
 struct Sampled {
     model: String,
@@ -118,8 +117,9 @@ fn logits_after(model: &Gpt, ids: &[u32]) -> Vec<f32> {
     logits[logits.len() - model.config().vocab_size..].to_vec()
 }
 
-/// Says how a prompt's completions differ from what transformers returned. The scorer of diverse
-/// beams ends a sequence with the first end token whichever ended it, so there any will do.
+/// Describes how a prompt's completions differ from transformers'. The scorer of diverse beam
+/// search ends a sequence with the first end token, whichever was generated, so any end token is
+/// accepted there.
 fn difference(completions: &[Completion], expected: &[Expected], config: &GenerationConfig) -> Option<String> {
     let show = || {
         let ours: Vec<_> = completions.iter().map(|found| (&found.ids, found.score)).collect();
@@ -141,7 +141,7 @@ fn difference(completions: &[Completion], expected: &[Expected], config: &Genera
     None
 }
 
-/// How many cases there are; fails, and shows them, when any differ.
+/// The number of cases; panics with those that differ.
 fn compare(file: &str) -> usize {
     let cases: Vec<Case> = cases(file);
     let mut models: HashMap<String, Gpt> = HashMap::new();
@@ -177,8 +177,8 @@ fn diverse_beams_find_what_transformers_found() {
     assert_eq!(compare("beams-diverse.json"), 120);
 }
 
-/// How far the best sequences of beam sampling are from transformers': Pearson's statistic of two
-/// samples of one size, and its degrees of freedom.
+/// Compares the best sequences of beam sampling with transformers': Pearson's statistic of two
+/// samples of equal size, and its degrees of freedom.
 fn chi_square(case: &Sampled, config: &GenerationConfig) -> (f64, usize) {
     const BATCH: usize = 1000;
     let model = load(&case.model);
@@ -202,13 +202,13 @@ fn chi_square(case: &Sampled, config: &GenerationConfig) -> (f64, usize) {
     let mut pairs: Vec<(usize, usize)> =
         case.counts.iter().map(|(ids, theirs)| (counts.get(ids).copied().unwrap_or(0), *theirs)).collect();
     let seen: (usize, usize) = pairs.iter().fold((0, 0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
-    pairs.push((case.runs - seen.0, case.runs - seen.1)); // all rare ones together
+    pairs.push((case.runs - seen.0, case.runs - seen.1)); // all rare sequences together
     let term = |&(ours, theirs): &(usize, usize)| (ours as f64 - theirs as f64).powi(2) / (ours + theirs) as f64;
     (pairs.iter().map(term).sum(), pairs.len() - 1)
 }
 
-/// Two samples of one distribution exceed this once in about a hundred thousand seeds (Wilson and
-/// Hilferty's approximation, 4.3 standard deviations out).
+/// Whether the statistic is plausible: two samples of one distribution exceed the limit for one
+/// seed in about a hundred thousand (Wilson and Hilferty's approximation, 4.3 standard deviations).
 fn passes((statistic, degrees): (f64, usize)) -> bool {
     let k = degrees as f64;
     statistic < k * (1.0 - 2.0 / (9.0 * k) + 4.3 * (2.0 / (9.0 * k)).sqrt()).powi(3)
@@ -220,7 +220,7 @@ fn beam_sampling_is_distributed_as_in_transformers() {
         let config = case.knobs.config();
         let result = chi_square(&case, &config);
         assert!(passes(result), "{config:?}: {result:?}");
-        // The test can fail: a temperature that is a tenth off is seen.
+        // The test can fail: it detects a temperature that is wrong by a tenth.
         let off = GenerationConfig { temperature: config.temperature * 1.1, ..config };
         let result = chi_square(&case, &off);
         assert!(!passes(result), "{off:?}: {result:?}");

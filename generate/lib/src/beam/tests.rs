@@ -1,4 +1,4 @@
-//! What every beam search keeps to, whatever the model says.
+//! Invariants of every beam search, for any model.
 #![allow(clippy::unwrap_used)]
 
 use std::{ops::ControlFlow, time::Instant};
@@ -16,7 +16,7 @@ use crate::{
     softmax::log_sum_exp,
 };
 
-/// Searches by the chain given.
+/// Searches with the given chain.
 pub(super) fn search(
     sequences: &mut dyn Sequences,
     plan: &Plan,
@@ -30,7 +30,7 @@ pub(super) fn found(sequences: &mut dyn Sequences, plan: &Plan, chain: &Chain) -
     search(sequences, plan, chain, &mut ()).unwrap()
 }
 
-/// Keeps what the beams did.
+/// Collects the steps of a search.
 #[derive(Default)]
 pub(super) struct Steps(pub(super) Vec<BeamStep>);
 
@@ -42,7 +42,7 @@ impl Watch for Steps {
     }
 }
 
-/// Rows whose next logits are random, but the same whenever the last two ids are.
+/// Rows whose next logits are random, but a function of the last two ids.
 fn random_table(seed: u64, vocab_size: usize, rows: &[Vec<u32>]) -> Scripted<impl Fn(&[u32]) -> Vec<f32> + use<>> {
     let logits_after = move |ids: &[u32]| {
         let last: Vec<u64> = ids.iter().rev().take(2).map(|&id| u64::from(id)).collect();
@@ -102,8 +102,8 @@ proptest! {
         }
     }
 
-    /// What was sent is never taken back: put together, it is the best sequence; also when the
-    /// caller breaks.
+    /// Streamed text is never retracted: its parts give the best sequence, even if the caller
+    /// breaks off.
     #[test]
     fn what_is_streamed_is_the_best_sequence(
         config in knobs(), prompts in prompts(), table: u64, patience in 1..30_usize,
@@ -122,8 +122,8 @@ proptest! {
         }
     }
 
-    /// Every sequence is possible, different from the others, scored as its tokens say, and
-    /// reported under the model.
+    /// Every sequence is possible, different from the others, scored as the sum over its tokens,
+    /// and reported with the model's log-probabilities.
     #[test]
     fn results_are_what_they_say(config in knobs(), prompts in prompts(), table: u64) {
         let config = GenerationConfig { diversity_penalty: 0.0, ..config };
@@ -158,8 +158,8 @@ proptest! {
                 }
             }
         }
-        // The trace agrees with itself: beams are numbered from the best on, none that is pruned is
-        // better, and the score is the parent's and the token's.
+        // The trace is consistent: beams are numbered from the best down, no pruned one is better,
+        // and a score is the parent's plus the token's.
         for step in &steps {
             let mut beams: Vec<(usize, f64)> = Vec::new();
             for candidate in &step.candidates {
@@ -181,7 +181,7 @@ proptest! {
         }
     }
 
-    /// With as many beams as there are texts, and the bound that is one, nothing can be missed.
+    /// With a beam for every text and no early stopping, the search cannot miss the best.
     #[test]
     fn enough_beams_find_the_most_probable_text(table: u64, ends in 0..2_u32) {
         let config = GenerationConfig {
@@ -234,7 +234,7 @@ fn time_and_interruption_return_the_best_there_is() {
         }
         assert_eq!((late[0].len(), late[1].len()), (4, 4));
 
-        // The second prompt is interrupted after its third step, the first goes on.
+        // The second prompt is interrupted after its third step; the first continues.
         let config = GenerationConfig { max_time_s: None, max_new_tokens: 7, ..config };
         let mut steps = 0;
         let second = config.num_return_sequences;
@@ -254,7 +254,7 @@ fn time_and_interruption_return_the_best_there_is() {
     }
 }
 
-/// Rows of a model that can attend to four ids.
+/// Rows of a model with a context of four ids.
 struct Short<F>(Scripted<F>);
 
 impl<F: Fn(&[u32]) -> Vec<f32>> Sequences for Short<F> {
@@ -294,7 +294,7 @@ fn the_context_end_slides_stops_or_fails() {
     };
     let lens = |results: Vec<Vec<Completion>>| results.iter().map(|found| found[0].ids.len()).collect::<Vec<_>>();
     assert_eq!(lens(find(Overflow::Slide, 7).unwrap()), [7, 7]);
-    // The fourth position still has a next token.
+    // The fourth position still predicts a token.
     assert_eq!(lens(find(Overflow::Stop, 7).unwrap()), [4, 2]);
     assert_eq!(lens(find(Overflow::Error, 2).unwrap()), [2, 2]);
     let error = find(Overflow::Error, 3).unwrap_err().to_string();

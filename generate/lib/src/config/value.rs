@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    /// A comparison of each with all before it would take minutes.
+    /// Comparing each entry with all before it would take minutes.
     #[test]
     fn many_biases_are_read_in_no_time() {
         let many = 200_000..400_000;

@@ -1,5 +1,4 @@
-//! Random schemas and expressions, and judges of what fulfils them that share nothing with the
-//! library that is tested.
+//! Random schemas and expressions, with checkers that share no code with the tested library.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +11,7 @@ pub(crate) enum Expression {
     Literal(String),
     /// One character of a range.
     Range(char, char),
-    /// One character that is none of these.
+    /// One character that is not in this list.
     NoneOf(Vec<char>),
     All(Vec<Expression>),
     AnyOf(Vec<Expression>),
@@ -22,7 +21,7 @@ pub(crate) enum Expression {
 use Expression::{All, AnyOf, Literal, NoneOf, Range, Repeat};
 
 impl Expression {
-    /// A random one, `depth` levels deep; without ends to its repetitions unless `finite`.
+    /// A random tree of this depth; repetitions are bounded if `finite`.
     pub(crate) fn random(rng: &mut impl Rng, depth: usize, finite: bool) -> Self {
         const WORDS: [&str; 10] = ["a", "b", "ab", "abc", "12", ".", "a/b", "\\", "é", "(x]"];
         if depth == 0 {
@@ -45,7 +44,7 @@ impl Expression {
         }
     }
 
-    /// In the syntax of regular expressions.
+    /// The expression in regex syntax.
     pub(crate) fn pattern(&self) -> String {
         let join = |parts: &[Self], between: &str| parts.iter().map(Self::pattern).collect::<Vec<_>>().join(between);
         match self {
@@ -65,7 +64,7 @@ impl Expression {
         self.ends(&characters, 0).contains(&characters.len())
     }
 
-    /// Every place at which a match that begins at `start` may end.
+    /// All positions at which a match beginning at `start` may end.
     fn ends(&self, text: &[char], start: usize) -> BTreeSet<usize> {
         let one = |fits: &dyn Fn(char) -> bool| text.get(start).filter(|c| fits(**c)).map(|_| start + 1);
         let from_each = |part: &Self, starts: &BTreeSet<usize>| -> BTreeSet<usize> {
@@ -82,7 +81,7 @@ impl Expression {
             AnyOf(parts) => parts.iter().flat_map(|part| part.ends(text, start)).collect(),
             Repeat(part, least, most) => {
                 let mut ends = (0..*least).fold(BTreeSet::from([start]), |starts, _| from_each(part, &starts));
-                // Once a round finds no new end, no later one does.
+                // Once an iteration finds no new end, later ones do not either.
                 for _ in *least..most.unwrap_or(usize::MAX) {
                     let before = ends.len();
                     ends.extend(from_each(part, &ends));
@@ -95,7 +94,7 @@ impl Expression {
         }
     }
 
-    /// Every text that matches, where they are finite in number and at most `most`.
+    /// All matching texts, if there are at most `most`.
     pub(crate) fn language(&self, most: usize) -> Option<BTreeSet<String>> {
         let joined = |heads: &BTreeSet<String>, tails: &BTreeSet<String>| -> BTreeSet<String> {
             heads.iter().flat_map(|head| tails.iter().map(move |tail| format!("{head}{tail}"))).collect()
@@ -140,10 +139,10 @@ fn escaped(character: char) -> String {
     if plain { character.to_string() } else { format!("\\{character}") }
 }
 
-/// A random JSON Schema, `depth` levels deep, of the parts that [`fulfils`] knows.
+/// A random JSON Schema of this depth, with the keywords that [`fulfils`] knows.
 ///
-/// Numbers have bounds: without them a number of hundreds of digits is valid JSON that readers of
-/// 64-bit numbers refuse.
+/// Numbers have bounds: without them, numbers with hundreds of digits would be valid JSON that
+/// 64-bit parsers refuse.
 pub(crate) fn random_schema(rng: &mut impl Rng, depth: usize) -> Value {
     let least = rng.random_range(-20..20);
     let leaves = 8;
@@ -179,7 +178,7 @@ fn random_constant(rng: &mut impl Rng) -> Value {
     [json!("on/off"), json!(-3), json!(true), json!({ "k": [1, 2] }), json!("")][rng.random_range(0..5)].clone()
 }
 
-/// Whether `value` is what the schema asks for, for the parts that [`random_schema`] writes.
+/// Whether `value` matches the schema, for the keywords that [`random_schema`] uses.
 pub(crate) fn fulfils(schema: &Value, value: &Value) -> bool {
     let number = |key: &str| schema[key].as_f64();
     let within = |size: f64, least: &str, most: &str| {
@@ -199,8 +198,8 @@ pub(crate) fn fulfils(schema: &Value, value: &Value) -> bool {
         Value::Bool(_) => name == "boolean",
         Value::Number(n) => {
             n.as_f64().is_some_and(|n| {
-                // An integer is a number without a fraction, however it is written (JSON Schema
-                // 2020-12, validation, 6.1.1).
+                // An integer is a number without a fraction, in any notation (JSON Schema 2020-12,
+                // validation, 6.1.1).
                 (name == "number" || name == "integer" && n.fract() == 0.0) && within(n, "minimum", "maximum")
             })
         }
@@ -226,7 +225,7 @@ pub(crate) fn fulfils(schema: &Value, value: &Value) -> bool {
     }
 }
 
-/// Whether `text` is JSON that fulfils the schema.
+/// Whether `text` is JSON that matches the schema.
 pub(crate) fn is_json_of(schema: &Value, text: &str) -> bool {
     serde_json::from_str(text).is_ok_and(|value| fulfils(schema, &value))
 }

@@ -1,5 +1,5 @@
-//! What a constraint costs on a vocabulary of GPT-2's size. A measurement, not a test: it runs when
-//! it is asked for.
+//! The cost of a constraint on a vocabulary of GPT-2's size. A benchmark, not a test: it runs only
+//! on request.
 //!
 //! `cargo test --release -p ember-decoding --lib -- --ignored --nocapture constraint::measure`
 
@@ -16,7 +16,7 @@ use crate::sampler::draw;
 
 const VOCAB: usize = 50_257;
 
-/// Words of one to eight characters, the shorter ones first, and every byte.
+/// Words of one to eight characters, shorter ones first, and every byte.
 fn vocabulary() -> Vec<Vec<u8>> {
     let mut rng = ember_data::random::rng(1, &[]);
     let letters: Vec<char> = chars_of_json().collect();
@@ -24,7 +24,7 @@ fn vocabulary() -> Vec<Vec<u8>> {
     let mut seen: HashSet<Vec<u8>> = words.iter().cloned().collect();
     while words.len() < VOCAB - 1 {
         let len = rng.random_range(2..9);
-        // Letters and a leading space, as most words have, and now and then anything.
+        // Letters and a leading space, as in most words, and occasionally other characters.
         let letter = |rng: &mut _, at: usize| match RngExt::random_range(rng, 0..12) {
             0 => letters[RngExt::random_range(rng, 0..letters.len())],
             1 if at == 0 => ' ',
@@ -66,8 +66,8 @@ fn a_mask_of_50257_tokens() {
                 let mut logits: Vec<f32> = (0..VOCAB).map(|_| rng.random_range(-4.0..4.0)).collect();
                 logits[end as usize] = -6.0;
                 let step = Step { prompt: &[], generated: &generated };
-                // Everything that a step costs: what may follow, the edit, and whether the text is
-                // complete afterwards.
+                // The complete cost of a step: the allowed tokens, masking the logits, and the
+                // check for completeness.
                 let started = Instant::now();
                 constraint.process(&step, &mut logits);
                 let mut elapsed_s = started.elapsed().as_secs_f64();

@@ -15,12 +15,12 @@ use crate::config::{GenerationConfig, Strategy};
 use crate::processors::{Chain, temperature, top_k};
 use crate::{completion::FinishReason, generate::generate_batch, plan::Plan, sampler::greedy};
 
-/// Text that an expression matches, called as the program calls it.
+/// A grammar of texts that match an expression, named as the program names it.
 pub(super) fn regex(expression: &str) -> Result<Grammar, GrammarError> {
     Grammar::regex(format!("--regex {expression:?}"), expression)
 }
 
-/// Every character that JSON needs, and one beyond ASCII.
+/// Every character that JSON needs, and one that is not ASCII.
 pub(super) fn chars_of_json() -> impl Iterator<Item = char> {
     (' '..='~').chain(['é'])
 }
@@ -29,7 +29,7 @@ fn chars(alphabet: &str, end_of_text: bool) -> Tokenizer {
     Tokenizer::chars(&alphabet.chars().collect(), end_of_text).unwrap()
 }
 
-/// A tokenizer with these tokens, all 256 bytes first, and `<|endoftext|>` behind them.
+/// A tokenizer with all 256 bytes, then these tokens, then `<|endoftext|>`.
 pub(super) fn words_tokenizer(words: &[Vec<u8>]) -> Tokenizer {
     let mut json: Value = serde_json::from_str(&Tokenizer::bytes().unwrap().to_json().unwrap()).unwrap();
     let written: HashMap<u64, &String> =
@@ -44,21 +44,21 @@ pub(super) fn words_tokenizer(words: &[Vec<u8>]) -> Tokenizer {
     Tokenizer::from_file(&path).unwrap()
 }
 
-/// Tokens that cross every border there is in JSON and in the expressions of these tests.
+/// Tokens that cross every boundary in JSON and in the expressions of these tests.
 fn bpe() -> Tokenizer {
     let texts =
         [r#"{"name": "abc", "a b": [1, 12, null], "é": true}"#, "aba/b abcab12.é(x]\\", "red green éé null null"];
     Tokenizer::train_bpe(330, texts.repeat(20)).unwrap()
 }
 
-/// With its tokenizer's own end token, if it has one.
+/// A constraint with the tokenizer's own end token, if it has one.
 fn constraint(grammar: Grammar, tokenizer: &Tokenizer) -> Constraint {
     let ends: Vec<u32> = tokenizer.end_of_text().into_iter().collect();
     Constraint::new(grammar, tokenizer, tokenizer.vocab_size(), &ends).unwrap()
 }
 
-/// The ids that are left after `generated`, of `vocab_size`.
-fn left(constraint: &Constraint, vocab_size: usize, generated: &[u32]) -> Vec<u32> {
+/// The ids below `vocab_size` that are allowed after `generated`.
+fn allowed(constraint: &Constraint, vocab_size: usize, generated: &[u32]) -> Vec<u32> {
     let mut logits = vec![0.5; vocab_size];
     constraint.process(&Step { prompt: &[0], generated }, &mut logits);
     assert!(logits.iter().all(|&logit| logit == 0.5 || logit == f32::NEG_INFINITY));
@@ -67,19 +67,19 @@ fn left(constraint: &Constraint, vocab_size: usize, generated: &[u32]) -> Vec<u3
 
 #[test]
 fn by_hand() {
-    let tokenizer = chars("abcd", true); // ids 0 to 3, the end is 4
+    let tokenizer = chars("abcd", true); // ids 0 to 3; the end token is 4
     let constraint = constraint(regex("a(b|c+)").unwrap(), &tokenizer);
-    let left = |generated: &[u32]| left(&constraint, 5, generated);
+    let allowed = |generated: &[u32]| allowed(&constraint, 5, generated);
     let is = |generated: &[u32]| (constraint.is_accepting(generated), constraint.is_complete(generated));
-    assert_eq!((left(&[]), is(&[])), (vec![0], (false, false)));
-    assert_eq!((left(&[0]), is(&[0])), (vec![1, 2], (false, false)));
-    assert_eq!((left(&[0, 1]), is(&[0, 1])), (vec![4], (true, true)));
-    assert_eq!((left(&[0, 2]), is(&[0, 2])), (vec![2, 4], (true, false)));
-    // An end token ends the text, and what it is worth stays what it was.
+    assert_eq!((allowed(&[]), is(&[])), (vec![0], (false, false)));
+    assert_eq!((allowed(&[0]), is(&[0])), (vec![1, 2], (false, false)));
+    assert_eq!((allowed(&[0, 1]), is(&[0, 1])), (vec![4], (true, true)));
+    assert_eq!((allowed(&[0, 2]), is(&[0, 2])), (vec![2, 4], (true, false)));
+    // After an end token the state stays as it was.
     assert_eq!((is(&[0, 2, 4]), is(&[0, 4])), ((true, false), (false, false)));
-    // After a token that was not allowed, or does not exist, there is nothing.
+    // After a token that was not allowed, or does not exist, nothing is allowed.
     for wrong in [&[1][..], &[0, 3], &[0, 1, 1], &[0, 1, 1, 2], &[77], &[0, u32::MAX]] {
-        assert_eq!((left(wrong), is(wrong)), (vec![], (false, false)), "{wrong:?}");
+        assert_eq!((allowed(wrong), is(wrong)), (vec![], (false, false)), "{wrong:?}");
     }
 }
 
@@ -89,23 +89,23 @@ fn every_end_token_ends_and_no_other_special_token_or_idle_id_is_allowed() {
     let grammar = || regex("(?s:.){2,5}").unwrap();
     let ends = Constraint::new(grammar(), &tokenizer, 300, &[260, 299, 1000]).unwrap();
     let two = [b'x'.into(), b'"'.into()];
-    assert_eq!(left(&ends, 300, &two[..1]).iter().filter(|&&id| id >= 256).count(), 0);
-    assert_eq!(left(&ends, 300, &two).into_iter().filter(|&id| id >= 256).collect::<Vec<_>>(), [260, 299]);
-    assert!(left(&ends, 300, &two).len() > 128);
-    // Without an end token the text ends where nothing can follow.
+    assert_eq!(allowed(&ends, 300, &two[..1]).iter().filter(|&&id| id >= 256).count(), 0);
+    assert_eq!(allowed(&ends, 300, &two).into_iter().filter(|&id| id >= 256).collect::<Vec<_>>(), [260, 299]);
+    assert!(allowed(&ends, 300, &two).len() > 128);
+    // Without an end token the text ends where no token can follow.
     let endless = Constraint::new(grammar(), &tokenizer, 256, &[]).unwrap();
-    assert!(left(&endless, 256, &two).iter().all(|&id| id < 0xff));
+    assert!(allowed(&endless, 256, &two).iter().all(|&id| id < 0xff));
     let five = [b'x'.into(); 5];
     assert!(endless.is_complete(&five) && !endless.is_complete(&five[..4]) && endless.is_accepting(&five[..4]));
-    assert!(left(&endless, 256, &five).is_empty());
+    assert!(allowed(&endless, 256, &five).is_empty());
 }
 
 #[test]
 fn a_character_may_be_spread_over_tokens() {
     let tokenizer = Tokenizer::bytes().unwrap();
     let constraint = constraint(regex("é|ê|z").unwrap(), &tokenizer);
-    assert_eq!(left(&constraint, 257, &[]), [b'z'.into(), 0xc3]);
-    assert_eq!(left(&constraint, 257, &[0xc3]), [0xa9, 0xaa]);
+    assert_eq!(allowed(&constraint, 257, &[]), [b'z'.into(), 0xc3]);
+    assert_eq!(allowed(&constraint, 257, &[0xc3]), [0xa9, 0xaa]);
     assert!(!constraint.is_accepting(&[0xc3]) && constraint.is_complete(&[0xc3, 0xaa]));
 }
 
@@ -114,7 +114,7 @@ fn json_has_at_most_one_space_between_its_parts_unless_the_schema_says_otherwise
     let tokenizer = chars("{}[]\": ,\n1234567890ab", false);
     let follows = |schema: &str, text: &str| {
         let constraint = constraint(Grammar::json_schema("schema", schema).unwrap(), &tokenizer);
-        let ids = left(&constraint, tokenizer.vocab_size(), &tokenizer.encode(text).unwrap());
+        let ids = allowed(&constraint, tokenizer.vocab_size(), &tokenizer.encode(text).unwrap());
         tokenizer.decode_text(&ids).unwrap()
     };
     let schema = r#"{"type": "array", "items": {"const": 1}}"#;
@@ -136,7 +136,7 @@ fn lark_grammars_recur() {
     let lark = "start: sum\nsum: term | sum \"+\" term\nterm: /[ab]/ | \"(\" sum \")\"";
     let constraint = constraint(Grammar::lark("lark", lark).unwrap(), &tokenizer);
     let ids = |text: &str| tokenizer.encode(text).unwrap();
-    let follows = |text: &str| tokenizer.decode_text(&left(&constraint, 5, &ids(text))).unwrap();
+    let follows = |text: &str| tokenizer.decode_text(&allowed(&constraint, 5, &ids(text))).unwrap();
     assert_eq!(follows("((a"), ")+");
     assert_eq!(follows("((a)+"), "(ab");
     assert_eq!(follows("((a)+b)"), "+");
@@ -145,17 +145,17 @@ fn lark_grammars_recur() {
 
 #[test]
 fn a_lark_grammar_may_name_special_tokens_and_ids() {
-    let tokenizer = chars("ab", true); // the end is 2
+    let tokenizer = chars("ab", true); // the end token is 2
     let new = |lark: &str| Constraint::new(Grammar::lark("lark", lark).unwrap(), &tokenizer, 3, &[2]);
     let named = new("start: /a*/ <[1]> | <|endoftext|>").unwrap();
-    assert_eq!((left(&named, 3, &[]), left(&named, 3, &[0])), (vec![0, 1, 2], vec![0, 1]));
+    assert_eq!((allowed(&named, 3, &[]), allowed(&named, 3, &[0])), (vec![0, 1, 2], vec![0, 1]));
     assert!(named.is_complete(&[0, 1]));
     let unknown = new("start: \"a\" <|nothing|>").err().unwrap();
     assert!(unknown.to_string().contains("unknown special token"), "{unknown}");
-    // Where it ends no text, it is told by its name.
+    // If it is not an end token, messages show its name.
     let special = Grammar::lark("lark", "start: <|endoftext|> \"c\"").unwrap();
     let special = Constraint::new(special, &tokenizer, 3, &[]).unwrap();
-    assert_eq!(left(&special, 3, &[]), [2]);
+    assert_eq!(allowed(&special, 3, &[]), [2]);
     let error = special.nothing_left(&[2], Vec::new()).to_string();
     assert!(error.starts_with(r#"no token is left after "<|endoftext|>": lark allows nothing here"#), "{error}");
 }
@@ -174,21 +174,21 @@ fn what_this_tokenizer_cannot_say_is_named() {
          ask for something that this model can write"
     );
     assert_eq!(refused(regex("a{0}").unwrap()), r#"--regex "a{0}" allows the empty text only; give another"#);
-    // Found only on the way: the first token fits, the next does not exist.
+    // A dead end found later: the first token fits, the next does not exist.
     let later = new(regex("a[xyé]").unwrap()).unwrap();
-    assert_eq!(left(&later, 3, &[0]), [0_u32; 0]);
+    assert_eq!(allowed(&later, 3, &[0]), [0_u32; 0]);
     let error = later.nothing_left(&[0], Vec::new()).to_string();
     assert!(
         error.starts_with(r#"no token is left after "a": --regex "a[xyé]" asks for 'x' or 'y' or a chara"#),
         "{error}"
     );
-    // What would take minutes and gigabytes.
+    // A case that would take minutes and gigabytes.
     let words: Vec<String> = (0..2000).map(|number| format!("ab{number}")).collect();
     let bytes = Vocabulary::of_bytes().unwrap();
     Grammar::json_schema("words", &json!({ "enum": words }).to_string()).unwrap().matcher(&bytes).unwrap();
     let many = regex(&".*".repeat(8000)).unwrap().matcher(&bytes).err().unwrap().to_string();
     assert!(many.contains("it is too complex to follow"), "{many}");
-    // The grammar has something to say, but something else forbids it.
+    // The grammar allows a token, but another processor forbids it.
     let why = later.nothing_left(&[], vec!["bad-words"]).why;
     let WhyDeadEnd::Knobs { grammar, allowed: 1, knobs } = why else { panic!("another reason") };
     assert_eq!(knobs, ["bad-words"]);
@@ -204,11 +204,11 @@ fn a_grammar_that_offers_too_much_at_one_place_is_refused_before_it_is_followed(
         let error = Grammar::lark("lark", &lark).unwrap_err().to_string();
         assert!(error.contains("it is too complex to follow"), "{error}");
     }
-    // More symbols than the library can number.
+    // More symbols than the library supports.
     let error = Grammar::lark("lark", &format!("start: {}", "\"a\" ".repeat(66_000))).unwrap_err().to_string();
     assert!(error.contains("it is too complex to follow"), "{error}");
     Grammar::lark("lark", &format!("start: {}", words(2000))).unwrap();
-    // As an expression they are one thing to the parser.
+    // As a schema's enum they are a single terminal to the parser.
     let each: Vec<String> = (0..6000).map(|word| format!("w{word}")).collect();
     Grammar::json_schema("words", &json!({ "enum": each }).to_string()).unwrap();
 }
@@ -222,10 +222,10 @@ fn a_schema_that_nothing_fulfils_is_refused() {
     }
 }
 
-/// Something that wants one token above all others, whatever the text.
-struct Wish(u32);
+/// Prefers one token over all others, whatever the text.
+struct Prefer(u32);
 
-impl LogitsProcessor for Wish {
+impl LogitsProcessor for Prefer {
     fn name(&self) -> &'static str {
         "wish"
     }
@@ -240,14 +240,18 @@ fn no_other_step_brings_a_forbidden_token_back() {
     let tokenizer = chars("abcd", true);
     let constraint: Arc<dyn LogitsProcessor> = Arc::new(constraint(regex("[bc]{9}").unwrap(), &tokenizer));
     let mut generated = Vec::new();
-    for (step, wish) in [0, 3, 4, 2, 0, 1, 3, 4, 0].into_iter().enumerate() {
+    for (step, preferred) in [0, 3, 4, 2, 0, 1, 3, 4, 0].into_iter().enumerate() {
         let temperature: Arc<dyn LogitsProcessor> = Arc::new(temperature(50.0));
-        let chain =
-            Chain::of(vec![Arc::new(Wish(wish)), constraint.clone(), temperature, Arc::new(top_k(1 + step % 3))]);
+        let chain = Chain::of(vec![
+            Arc::new(Prefer(preferred)),
+            constraint.clone(),
+            temperature,
+            Arc::new(top_k(1 + step % 3)),
+        ]);
         let mut logits = vec![0.3, 0.2, 0.1, 0.0, 0.4];
         chain.process(&Step { prompt: &[0], generated: &generated }, &mut logits);
-        let expected = if wish == 2 { 2 } else { 1 };
-        assert_eq!(greedy(&logits), expected, "wishing for {wish}");
+        let expected = if preferred == 2 { 2 } else { 1 };
+        assert_eq!(greedy(&logits), expected, "wishing for {preferred}");
         generated.push(expected);
     }
     let config = GenerationConfig { strategy: Strategy::Sample, top_k: 3, temperature: 0.5, ..Default::default() };
@@ -257,8 +261,8 @@ fn no_other_step_brings_a_forbidden_token_back() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Neither too much nor too little is removed: for expressions with few enough matches to list
-    /// them all, a token is left exactly when some match goes on with it.
+    /// The mask is exact: for expressions whose matches can be listed, a token is allowed exactly
+    /// if some match continues with it.
     #[test]
     fn a_token_is_left_exactly_when_a_match_goes_on_with_it(seed in 0..u64::MAX, which in 0..3_usize) {
         let mut rng = ember_data::random::rng(seed, &[]);
@@ -283,11 +287,11 @@ proptest! {
                 let bytes = tokenizer.token_bytes(id).unwrap();
                 if Some(id) == end { ends_here } else { rest.iter().any(|rest| rest.starts_with(&bytes)) }
             }).collect();
-            let left = left(&constraint, vocab_size, &generated);
-            prop_assert_eq!(&left, &expected, "{} after {:?}", expression.pattern(), String::from_utf8_lossy(&text));
+            let allowed = allowed(&constraint, vocab_size, &generated);
+            prop_assert_eq!(&allowed, &expected, "{} after {:?}", expression.pattern(), String::from_utf8_lossy(&text));
             prop_assert_eq!(constraint.is_accepting(&generated), ends_here);
             prop_assert_eq!(constraint.is_complete(&generated), ends_here && rest.len() == 1);
-            let going_on: Vec<u32> = left.into_iter().filter(|&id| Some(id) != end).collect();
+            let going_on: Vec<u32> = allowed.into_iter().filter(|&id| Some(id) != end).collect();
             if going_on.is_empty() {
                 prop_assert!(ends_here);
                 break;
@@ -298,8 +302,8 @@ proptest! {
         }
     }
 
-    /// Whoever asked before, and whatever was forgotten since, the answer is a function of the
-    /// tokens.
+    /// Whatever was asked before and whatever has been evicted since, the answer depends on the
+    /// tokens only.
     #[test]
     fn the_order_of_questions_does_not_matter(
         questions in prop::collection::vec(prop::collection::vec(0..4_u32, 0..12), 1..40),
@@ -312,20 +316,20 @@ proptest! {
         asked.memo = Mutex::new(Memo::of(budget));
         for question in &questions {
             fresh.memo = Mutex::new(Memo::of(BUDGET));
-            prop_assert_eq!(left(&asked, 4, question), left(&fresh, 4, question));
+            prop_assert_eq!(allowed(&asked, 4, question), allowed(&fresh, 4, question));
             prop_assert_eq!(asked.is_accepting(question), fresh.is_accepting(question));
         }
     }
 }
 
-/// A small model with random weights, which cares for no grammar at all.
+/// A small model with random weights, which knows no grammar.
 struct Writer {
     tokenizer: Tokenizer,
     model: Gpt,
 }
 
-/// Says whether a text is valid.
-type Judge = Box<dyn Fn(&str) -> bool>;
+/// A check of whether a text is valid.
+type Checker = Box<dyn Fn(&str) -> bool>;
 
 const MAX_TOKENS: usize = 200;
 
@@ -361,7 +365,7 @@ impl Writer {
         (completion.ids, completion.finish_reason != FinishReason::Length)
     }
 
-    /// The bytes that tokens say.
+    /// The bytes that the tokens stand for.
     fn bytes(&self, ids: &[u32]) -> Vec<u8> {
         ids.iter().flat_map(|&id| self.tokenizer.token_bytes(id).unwrap()).collect()
     }
@@ -378,7 +382,7 @@ fn over_a_thousand_forms_every_text_that_ends_is_valid() {
     for number in 0..1200_u64 {
         let mut rng = ember_data::random::rng(5, &[number]);
         let writer = &writers[number as usize / 2 % 3];
-        let (grammar, judge): (_, Judge) = if number.is_multiple_of(2) {
+        let (grammar, check): (_, Checker) = if number.is_multiple_of(2) {
             let schema = random_schema(&mut rng, 1 + number as usize / 6 % 3);
             let grammar = Grammar::json_schema(schema.to_string(), &schema.to_string()).unwrap();
             (grammar, Box::new(move |text| is_json_of(&schema, text)))
@@ -391,17 +395,17 @@ fn over_a_thousand_forms_every_text_that_ends_is_valid() {
         let constraint = Constraint::new(grammar, &writer.tokenizer, writer.tokenizer.vocab_size(), &ends);
         let constraint = Arc::new(constraint.unwrap());
         let (generated, has_ended) = writer.write(&constraint, number);
-        // What holds for the whole holds on the way: the text is valid wherever the constraint says
-        // so.
+        // This holds for prefixes, too: wherever the constraint calls the text complete, it is
+        // valid.
         for len in 0..=generated.len().min(40) {
             if constraint.is_accepting(&generated[..len]) {
                 let text = String::from_utf8(writer.bytes(&generated[..len])).unwrap();
-                assert!(judge(&text), "{source}: {text:?} on the way");
+                assert!(check(&text), "{source}: {text:?} on the way");
             }
         }
         if has_ended {
             let text = String::from_utf8(writer.bytes(&generated)).unwrap();
-            assert!(judge(&text), "{source}: {text:?}");
+            assert!(check(&text), "{source}: {text:?}");
             ended += 1;
         } else {
             cut_off += 1;

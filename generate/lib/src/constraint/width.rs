@@ -92,7 +92,7 @@ mod tests {
         Grammar::lark("lark", &format!("start: \"a\" ({})", words(1900))).unwrap();
         let later = refusal(&format!("start: \"a\" ({})", words(3000)));
         assert!(later.contains("it is too complex to follow"), "{later}");
-        // At both.
+        // At both limits.
         let again = refusal(&format!("start: word+\nword: {}", words(3000)));
         assert!(again.contains("it is too complex to follow"), "{again}");
     }

@@ -1,5 +1,5 @@
-//! Requests that share an engine, in orders of their threads that are drawn at random: what they
-//! are answered, what becomes of them when they are cancelled, and how the engine ends.
+//! Requests that share an engine, in random interleavings of their threads: their results, their
+//! cancellation, and how the engine ends.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,36 +18,36 @@ use crate::sequences::Continues;
 use crate::sync::atomic::Ordering;
 use crate::{Plan, generate_batch};
 
-/// As small as models are: a step is some dozen microseconds.
+/// A tiny model: a step takes some dozen microseconds.
 static MODEL: LazyLock<Gpt> = LazyLock::new(|| {
     let shape = GptConfig::new(5, 8, 1, 1, 8);
     Gpt::for_inference(&shape, &Random { seed: 3 }, WeightType::F32, &Device::flex()).unwrap()
 });
 
-/// Tokens that each request writes: the last is not read.
+/// Tokens that each request generates; the last one is never read.
 const WRITTEN: usize = 3;
 
-/// Two that begin alike, and one that does not.
+/// Two prompts with a common prefix, and another.
 const PROMPTS: [&[u32]; 3] = [&[1, 2, 3, 4], &[1, 2, 3, 1, 2], &[4]];
 
-/// Room for one of the two and the small one, not for all.
+/// Room for one of the two and the small one, not for all three.
 const LIMITS: Limits = Limits { tokens_per_step: 4, slots: 16 };
 
-/// Orders that are tried by each way to draw them.
+/// Interleavings for each scheduler.
 const ORDERS: usize = 10_000;
 
-/// Steps of all threads in one order: more are threads that wait for ever.
+/// Scheduling steps in one interleaving: if there are more, threads wait for ever.
 const MAX_STEPS: usize = 100_000;
 
-/// Runs `act` in so many orders, in which every thread may be held up anywhere, and in as many in
-/// which few are, but for long.
+/// Runs `act` with two schedulers: one may preempt every thread anywhere, the other preempts few
+/// threads, but for long.
 fn explore(act: impl Fn() + Clone + Send + Sync + 'static) {
-    // A pool of the thread that explores: what a step computes stays on it.
+    // A pool of the exploring thread alone, so that a step's computation stays on it.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     let run = |scheduler: Box<dyn Scheduler + Send>| {
         let mut config = Config::new();
         config.stack_size = 1 << 20;
-        config.silence_warnings = true; // of orderings that it takes for stronger ones: tools/interleavings
+        config.silence_warnings = true; // about orderings that shuttle treats as stronger ones: tools/interleavings
         config.max_steps = shuttle::MaxSteps::FailAfter(MAX_STEPS);
         let act = act.clone();
         pool.install(|| Runner::new(scheduler, config).run(act))
@@ -62,11 +62,11 @@ fn write(model: &dyn Continues, prompt: &[u32]) -> Result<Vec<u32>> {
     Ok(generate_batch(model, &[prompt], &Plan::new(&config), &mut ())?.remove(0).remove(0).ids)
 }
 
-/// What each prompt is answered by the model alone.
+/// What the model alone generates for each prompt.
 static ALONE: LazyLock<[Vec<u32>; 3]> = LazyLock::new(|| PROMPTS.map(|prompt| write(&*MODEL, prompt).unwrap()));
 
-/// All that an engine did, once nobody can ask it any more.
-fn closed(mut account: Account) -> Figures {
+/// The engine's final metrics, once no requests are left.
+fn final_figures(mut account: Account) -> Figures {
     loop {
         if let Some(figures) = account.closed() {
             return figures;
@@ -85,13 +85,13 @@ fn all_are_answered_once_and_nothing_is_left_behind() {
                 thread::spawn(move || assert_eq!(write(&request, PROMPTS[i]).unwrap(), ALONE[i]))
             })
             .collect();
-        // Put away while they are at work: they finish what they have begun.
+        // The engine is dropped while requests run: they still finish.
         let account = engine.account();
         drop(engine);
         requests.into_iter().for_each(|request| request.join().unwrap());
-        let Figures { tokens, cached_tokens, running, waiting, .. } = closed(account);
+        let Figures { tokens, cached_tokens, running, waiting, .. } = final_figures(account);
         assert_eq!((running, waiting), (0, 0));
-        // Each token is read once, or was by another.
+        // Each token is computed once, or taken from the cache.
         let read: usize = PROMPTS.iter().map(|prompt| prompt.len() + WRITTEN - 1).sum();
         assert_eq!(tokens + cached_tokens, read as u64);
     });
@@ -124,7 +124,7 @@ fn who_is_cancelled_hears_it_at_once_and_holds_nobody_up() {
         cancelled.store(true, Ordering::Relaxed);
         asked.join().unwrap();
         other.join().unwrap();
-        let Figures { running, waiting, .. } = closed(account);
+        let Figures { running, waiting, .. } = final_figures(account);
         assert_eq!((running, waiting), (0, 0));
     });
 }

@@ -66,8 +66,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// What a step takes that writes 15 rows and reads so much of a prompt, in seconds, where a
-    /// prompt costs `length_s` whatever is read of it.
+    /// Seconds of a step with 15 decoding rows and this many prompt tokens, if a prompt costs
+    /// `length_s` however little of it is read.
     fn step_s(of_prompts: usize, length_s: f64) -> f64 {
         0.020 + if of_prompts > 0 { length_s + 0.0007 * of_prompts as f64 } else { 0.0 }
     }

@@ -16,7 +16,7 @@ use crate::{Completion, Plan, error::Error, generate_batch};
 const VOCAB: usize = 11;
 const CONTEXT: usize = 64;
 
-/// As a program has it for inference: its products do not depend on how many rows there are.
+/// A model for inference: its products do not depend on the number of rows.
 fn model_of(weights: WeightType) -> Gpt {
     let shape = GptConfig::new(VOCAB, CONTEXT, 2, 2, 40);
     Gpt::for_inference(&shape, &Random { seed: 3 }, weights, &Device::flex()).unwrap()
@@ -30,7 +30,7 @@ fn never() -> Arc<AtomicBool> {
     Arc::default()
 }
 
-/// What the engine holds once it knows that all are gone.
+/// The engine's metrics once all requests are gone.
 fn settled(engine: &Engine) -> Figures {
     for _ in 0..1000 {
         let figures = engine.figures();
@@ -42,21 +42,21 @@ fn settled(engine: &Engine) -> Figures {
     panic!("requests are left behind: {:?}", engine.figures());
 }
 
-/// What somebody asks for.
+/// A request's prompts and configuration.
 #[derive(Clone, Debug)]
-struct Wish {
+struct Spec {
     prompts: Vec<Vec<u32>>,
     config: GenerationConfig,
 }
 
-impl Wish {
+impl Spec {
     fn write(&self, model: &dyn Continues) -> Vec<Vec<Completion>> {
         let prompts: Vec<&[u32]> = self.prompts.iter().map(Vec::as_slice).collect();
         generate_batch(model, &prompts, &Plan::new(&self.config), &mut ()).unwrap()
     }
 }
 
-/// All that is the same where the bits are: ids, log-probabilities and scores.
+/// Everything that must be bit-identical: ids, log-probabilities and scores.
 fn bits(completions: &[Vec<Completion>]) -> Vec<(Vec<u32>, Vec<u32>, u64)> {
     let of_one = |completion: &Completion| {
         let logprobs = completion.tokens.iter().map(|token| token.logprob.to_bits()).collect();
@@ -65,14 +65,14 @@ fn bits(completions: &[Vec<Completion>]) -> Vec<(Vec<u32>, Vec<u32>, u64)> {
     completions.iter().flatten().map(of_one).collect()
 }
 
-/// Prompts of a few kinds, so that some begin alike.
+/// Prompts of a few kinds, some with common prefixes.
 fn prompt() -> impl Generate<Value = Vec<u32>> {
     let beginning = prop::sample::select(vec![0usize, 1, 2, 3, 17, 40]);
     (beginning, prop::collection::vec(0..VOCAB as u32, 1..24))
         .prop_map(|(shared, own)| (0..shared).map(|i| (i * i % VOCAB) as u32).chain(own).collect())
 }
 
-fn wish() -> impl Generate<Value = Wish> {
+fn spec() -> impl Generate<Value = Spec> {
     let config = (0..7usize, 0..99u64, 1..30usize, 1..4usize, prop::bool::ANY).prop_map(
         |(kind, seed, max_new_tokens, each, slides)| {
             let strategies = [
@@ -98,28 +98,28 @@ fn wish() -> impl Generate<Value = Wish> {
             }
         },
     );
-    (prop::collection::vec(prompt(), 1..3), config).prop_map(|(prompts, config)| Wish { prompts, config })
+    (prop::collection::vec(prompt(), 1..3), config).prop_map(|(prompts, config)| Spec { prompts, config })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Whoever else is there, in whatever order they come, however prompts are cut and whatever the
-    /// cache holds or has forgotten: the same bits as by the model alone.
+    /// For any other requests, order of arrival, prompt budget and content of the cache: the same
+    /// bits as from the model alone.
     #[test]
     fn alone_and_in_company_the_bits_are_the_same(
-        wishes in prop::collection::vec(wish(), 1..12), tokens_per_step in 1..40usize, slots in 1..600usize,
+        specs in prop::collection::vec(spec(), 1..12), tokens_per_step in 1..40usize, slots in 1..600usize,
         weights in prop::sample::select(vec![WeightType::F32, WeightType::Bf16, WeightType::Int8]),
     ) {
         let model = model_of(weights);
-        let alone: Vec<_> = wishes.iter().map(|wish| bits(&wish.write(&model))).collect();
+        let alone: Vec<_> = specs.iter().map(|spec| bits(&spec.write(&model))).collect();
         let engine = Engine::start(model, Limits { tokens_per_step, slots }).unwrap();
         for _ in 0..2 {
-            let in_company: Vec<_> = thread::scope(|scope| {
-                let started: Vec<_> = wishes.iter().map(|wish| scope.spawn(|| bits(&wish.write(&engine.request(never()))))).collect();
+            let together: Vec<_> = thread::scope(|scope| {
+                let started: Vec<_> = specs.iter().map(|spec| scope.spawn(|| bits(&spec.write(&engine.request(never()))))).collect();
                 started.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
-            prop_assert_eq!(&in_company, &alone);
+            prop_assert_eq!(&together, &alone);
         }
         prop_assert!(settled(&engine).slots <= slots);
     }
@@ -131,13 +131,13 @@ fn a_prompt_that_begins_as_another_is_read_from_there() {
     let config = GenerationConfig { max_new_tokens: 3, ..Default::default() };
     let read = |prompt: Vec<u32>| {
         let request = engine.request(never());
-        Wish { prompts: vec![prompt], config: config.clone() }.write(&request);
+        Spec { prompts: vec![prompt], config: config.clone() }.write(&request);
         request.cached_tokens()
     };
     let shared: Vec<u32> = (0..30).map(|i| i * 7 % VOCAB as u32).collect();
     assert_eq!(read([&shared[..], &[1, 2, 3]].concat()), 0);
     assert_eq!(read([&shared[..], &[4, 5]].concat()), 30);
-    // Two positions are read again at least.
+    // At least two positions are always read again.
     assert_eq!(read(shared.clone()), 28);
     assert_eq!(engine.figures().cached_tokens, 58);
 }
@@ -148,11 +148,11 @@ fn what_the_cache_holds_of_a_text_is_not_of_its_prompt() {
     let config = GenerationConfig { max_new_tokens: 2 * CONTEXT, ..Default::default() };
     let read = || {
         let request = engine.request(never());
-        Wish { prompts: vec![vec![1]], config: config.clone() }.write(&request);
+        Spec { prompts: vec![vec![1]], config: config.clone() }.write(&request);
         request.cached_tokens()
     };
     assert_eq!([read(), read()], [0, 0]);
-    // Windows that slide are read anew, and the second text's are the first's.
+    // Sliding windows are prefilled again, and the second text shares the first's.
     assert!(settled(&engine).cached_tokens > 0);
 }
 
@@ -163,11 +163,11 @@ fn what_was_least_recently_of_use_is_forgotten_first() {
     let read = |first: u32| {
         let request = engine.request(never());
         let prompt = (0..20).map(|i| (first + i * i) % VOCAB as u32).collect();
-        Wish { prompts: vec![prompt], config: config.clone() }.write(&request);
+        Spec { prompts: vec![prompt], config: config.clone() }.write(&request);
         request.cached_tokens()
     };
     assert_eq!([read(1), read(2), read(1)], [0, 0, 18]);
-    assert_eq!(read(3), 0); // the second goes
+    assert_eq!(read(3), 0); // evicts the second
     assert_eq!([read(1), read(2)], [18, 0]);
     assert!(settled(&engine).slots <= 60);
 }
@@ -187,9 +187,9 @@ fn a_request_is_cancelled_while_it_is_written() {
     let ended = generate_batch(&request, &[&[1, 2]], &Plan::new(&config), &mut watch);
     assert!(matches!(ended, Err(Error::Cancelled)), "{ended:?}");
     assert_eq!(steps, 3);
-    // Nothing of it is left behind.
+    // Nothing of it remains.
     drop(request);
-    Wish { prompts: vec![vec![5, 6]], config }.write(&engine.request(never()));
+    Spec { prompts: vec![vec![5, 6]], config }.write(&engine.request(never()));
     settled(&engine);
 }
 
@@ -200,7 +200,7 @@ fn a_request_is_cancelled_while_it_waits_and_while_its_prompt_is_read() {
     let write = |request: &Request, prompt: &[u32]| generate_batch(request, &[prompt], &Plan::new(&config), &mut ());
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        // One takes the cache for itself for as long as the test lasts.
+        // The first occupies the cache for the whole test.
         let long = GenerationConfig { max_new_tokens: 1_000_000, ..config.clone() };
         let first = engine.request(never());
         let mut until = |_: Certain| match is_over.load(Ordering::Relaxed) {
@@ -221,7 +221,7 @@ fn a_request_is_cancelled_while_it_waits_and_while_its_prompt_is_read() {
         assert!(matches!(waits.join().unwrap(), Err(Error::Cancelled)));
         is_over.store(true, Ordering::Relaxed);
     });
-    // A prompt of which a step reads four tokens: the flag is there before its first step.
+    // A prompt that is read four tokens per step: the flag is set before its first step.
     let cancelled: Arc<AtomicBool> = Arc::new(AtomicBool::new(true));
     let before = settled(&engine).tokens;
     assert!(matches!(write(&engine.request(cancelled), &[3; 60]), Err(Error::Cancelled)));

@@ -31,7 +31,7 @@ fn job<'a>(plan: &'a Plan<'a>, chain: &'a Chain) -> Job<'a> {
     Job { plan, chain, first_prompt: 0, started: Instant::now() }
 }
 
-/// What a search found, its bound minus infinity where there is none.
+/// A search's results; the bound is minus infinity if there is none.
 #[derive(Debug)]
 struct Searched {
     completions: Vec<Completion>,
@@ -48,7 +48,7 @@ impl From<(Vec<Completion>, Finding)> for Searched {
     }
 }
 
-/// What a search by these knobs alone comes to.
+/// The result of a search with these knobs alone.
 fn searched(sequences: &mut dyn Sequences, config: &GenerationConfig, chain: &Chain) -> Result<Searched> {
     search(sequences, &job(&Plan::new(config), chain), &mut to_the_end).map(Searched::from)
 }
@@ -87,7 +87,7 @@ fn brute_force(
     complete
 }
 
-/// A penalty below 1: repeats become more probable, yet no log-probability leaves the bound.
+/// A penalty below 1: repeats become more probable, yet no log-probability exceeds the bound.
 struct EncourageRepeats;
 
 impl LogitsProcessor for EncourageRepeats {
@@ -104,7 +104,7 @@ impl LogitsProcessor for EncourageRepeats {
     }
 }
 
-/// Bans one token, or raises it above what is certain.
+/// Bans one token, or raises its logit.
 struct Add(u32, f32);
 
 impl LogitsProcessor for Add {
@@ -121,8 +121,8 @@ fn chain_of(processor: impl LogitsProcessor + 'static) -> Chain {
     Chain::of(vec![Arc::new(processor)])
 }
 
-/// How much more probable than the best completion another continuation may be at most, in nats; 0
-/// when it is proven.
+/// The most by which another continuation may be more probable than the best completion, in nats; 0
+/// if the search is proven.
 fn gap(result: &Searched) -> f64 {
     result.completions.first().map_or(0.0, |best| (result.bound - best.score).max(0.0))
 }
@@ -130,8 +130,8 @@ fn gap(result: &Searched) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// The n best, in order, with their scores, are those of trying everything: with any number of
-    /// end tokens, a stop string, a penalty, and a context that ends.
+    /// The n best continuations, their order and scores equal those of an exhaustive search: with
+    /// any number of end tokens, a stop string, a penalty, and a context that ends.
     #[test]
     fn equals_trying_everything(
         seed in any::<u64>(), vocab_size in 2..6_usize, longest in 1..6_usize, ends in 0..3_u32, n in 1..5_usize,
@@ -163,8 +163,8 @@ proptest! {
         }
     }
 
-    /// Cut short by its nodes or by the user, a search still says nothing wrong: its answer is
-    /// complete, nothing beats its bound, and what it calls proven is.
+    /// Cut short by its node limit or by the user, a search still makes only true statements: its
+    /// answer is complete, nothing beats its bound, and what it calls proven is.
     #[test]
     fn what_is_said_without_a_proof_is_true(
         seed in any::<u64>(), vocab_size in 2..6_usize, ends in 0..2_u32, n in 1..4_usize, max_nodes in 1..60_usize,
@@ -198,7 +198,7 @@ proptest! {
     }
 }
 
-/// The `width` most probable beginnings of each length, and the best of the last: a beam search
+/// The `width` most probable prefixes of each length, and the best of the last: a beam search
 /// without its bookkeeping.
 fn beam_search(logits_after: &dyn Fn(&[u32]) -> Vec<f32>, width: usize, len: usize) -> (Vec<u32>, f64) {
     let mut beams = vec![(PROMPT.to_vec(), 0.0)];
@@ -219,7 +219,7 @@ fn beam_search(logits_after: &dyn Fn(&[u32]) -> Vec<f32>, width: usize, len: usi
     (ids[PROMPT.len()..].to_vec(), score)
 }
 
-/// Behind the two most probable first tokens the model is at a loss; behind the third it is sure:
+/// After the two most probable first tokens the model is uncertain; after the third it is sure:
 ///
 /// ```text
 /// 0 (0.40) -- 0, 1 or 2 (1/3 each)         0.133
@@ -227,7 +227,7 @@ fn beam_search(logits_after: &dyn Fn(&[u32]) -> Vec<f32>, width: usize, len: usi
 /// 2 (0.25) -- 0 (0.98), 1 or 2 (0.01)      0.245
 /// ```
 ///
-/// Two beams drop the third, and never learn what it leads to.
+/// Two beams drop the third, and never see its continuation.
 #[test]
 fn where_two_beams_are_wrong() {
     let logits_after = |ids: &[u32]| {
@@ -241,7 +241,7 @@ fn where_two_beams_are_wrong() {
     let (ids, score) = beam_search(&logits_after, 2, 2);
     assert!(ids[0] == 0 && (score.exp() - 0.40 / 3.0).abs() < 1e-6);
 
-    // One node is enough for the root and no more, but the opening goes on until a text is
+    // One node suffices only for the root, but the initial descent continues until a text is
     // complete: one beam, greedy.
     let few = GenerationConfig { max_nodes: 1, ..config(2, vec![]) };
     let result = found(&mut made_up::sequences(&PROMPT, 3, logits_after), &few, &Chain::default(), &never);
@@ -255,8 +255,7 @@ fn where_two_beams_are_wrong() {
     assert!((result.completions[0].score.exp() - 0.245).abs() < 1e-6);
 }
 
-/// Texts of 12 tokens, of which there are 3^12: with one clearly best token at each step hardly any
-/// prefix needs a look.
+/// 3^12 texts of 12 tokens: with one clearly best token at each step hardly any prefix is expanded.
 #[test]
 fn a_sure_model_takes_few_nodes() {
     let logits_after = |ids: &[u32]| (0..3).map(|id| if id == ids.len() % 3 { 3.0 } else { 0.0 }).collect();
@@ -266,9 +265,9 @@ fn a_sure_model_takes_few_nodes() {
     assert!(result.proven && result.nodes < 500, "{} nodes", result.nodes);
 }
 
-/// Forty first tokens look alike, and behind the last of them the model is sure. Few nodes leave
-/// room for few open prefixes; however many, those without room still count in the bound, and
-/// nothing is proven before the last one had its turn.
+/// Forty first tokens look alike, and only after the last of them is the model sure. A low node
+/// limit leaves room for few open prefixes; those without room still count in the bound, and
+/// nothing is proven before the last one has been expanded.
 #[test]
 fn what_there_is_no_room_for_is_not_forgotten() {
     let logits_after = |ids: &[u32]| {
@@ -300,9 +299,8 @@ fn time_and_the_user_end_it_with_what_there_is() {
     assert_eq!((token.top.len(), token.top[0]), (2, (token.id, token.logprob)));
 }
 
-/// Behind the search there is a pass for each text, and beyond the context one for each token:
-/// those too stop when time is over or the user asks, and the texts are told by what the search
-/// knows.
+/// After the search there is a pass for each text, and beyond the context one for each token: these
+/// stop, too, when time is over or the user asks, and the texts keep the search's numbers.
 #[test]
 fn nothing_more_is_measured_once_it_is_to_end() {
     use std::cell::Cell;
@@ -318,26 +316,26 @@ fn nothing_more_is_measured_once_it_is_to_end() {
         let clocks = [Clock::Steps(ends_after.unwrap_or(usize::MAX))];
         let (plan, chain) = (Plan { clocks: &clocks, ..Plan::new(&config) }, Chain::default());
         let (mut nodes, searched) = (0, Cell::new(0));
-        let mut progress = |looked_at: usize| {
-            if looked_at > nodes {
+        let mut progress = |expanded: usize| {
+            if expanded > nodes {
                 searched.set(passes.get());
             }
-            nodes = looked_at;
+            nodes = expanded;
             ControlFlow::Continue(())
         };
         let mut sequences = made_up::sequences(&PROMPT, 4, logits_after);
         let result: Searched = search(&mut sequences, &job(&plan, &chain), &mut progress).unwrap().into();
         (result, passes.get() - searched.get())
     };
-    let (whole, behind) = run(None);
-    assert_eq!((whole.completions.len(), whole.cut_short, behind), (20, None, 20 * 5));
-    let (cut, behind) = run(Some(60));
-    assert_eq!((cut.completions.len(), cut.cut_short, behind), (20, Some(FinishReason::Time), 5));
+    let (whole, after_search) = run(None);
+    assert_eq!((whole.completions.len(), whole.cut_short, after_search), (20, None, 20 * 5));
+    let (cut, after_search) = run(Some(60));
+    assert_eq!((cut.completions.len(), cut.cut_short, after_search), (20, Some(FinishReason::Time), 5));
     for completion in &cut.completions {
         let whole = whole.completions.iter().find(|whole| whole.ids == completion.ids);
         let Some(whole) = whole else { continue };
-        let apart = |a: &ChosenToken, b: &ChosenToken| (a.logprob - b.logprob).abs();
-        assert!(completion.tokens.iter().zip_eq(&whole.tokens).all(|(a, b)| apart(a, b) < 1e-5));
+        let difference = |a: &ChosenToken, b: &ChosenToken| (a.logprob - b.logprob).abs();
+        assert!(completion.tokens.iter().zip_eq(&whole.tokens).all(|(a, b)| difference(a, b) < 1e-5));
     }
 }
 
@@ -354,7 +352,7 @@ fn the_context_ends_a_text_or_the_search() {
     assert!(error.contains("holds 3 tokens and prompt and text may need 5"), "{error}");
 }
 
-/// Each by its own length, not by the length that it might have had.
+/// Judged by its actual length, not by the length it might have reached.
 #[test]
 fn a_text_that_ends_within_the_context_has_not_outgrown_it() {
     let best = |end_tokens| {
@@ -380,7 +378,7 @@ fn what_breaks_the_bound_is_refused() {
     let sound = GenerationConfig { logit_bias: vec![(vec![1], -1.0)], repetition_penalty: 0.5, ..off() };
     assert!(check(&sound).is_ok());
 
-    // What comes in from outside is watched as it works.
+    // Custom processors are checked while they run.
     let failed = |chain: &Chain| {
         let mut sequences = made_up::sequences(&PROMPT, 1, |_: &[u32]| vec![0.0]);
         searched(&mut sequences, &config(2, vec![]), chain).unwrap_err().to_string()
@@ -390,7 +388,7 @@ fn what_breaks_the_bound_is_refused() {
 
 #[test]
 fn without_a_complete_text_it_is_said_whether_more_could_have_been_looked_at() {
-    // 1 is the most probable, and nothing follows it.
+    // 1 is the most probable token, and nothing may follow it.
     struct NothingBehind1;
     impl LogitsProcessor for NothingBehind1 {
         fn name(&self) -> &'static str {

@@ -1,5 +1,4 @@
-//! Strategies on tiny models: what the cache, the batch, the window and each way to end must not
-//! change.
+//! Strategies on tiny models: what cache, batch, window and every way to end must not change.
 #![allow(clippy::unwrap_used)]
 use std::ops::ControlFlow;
 
@@ -33,8 +32,8 @@ fn sampling(max_new_tokens: usize) -> GenerationConfig {
     GenerationConfig { strategy: Strategy::Sample, seed: 5, ..greedy(max_new_tokens) }
 }
 
-/// Log-probabilities of the token after `ids`, by the forward pass of training over the last
-/// `CONTEXT` tokens.
+/// Log-probabilities of the token after `ids`, by training's forward pass over the last `CONTEXT`
+/// tokens.
 fn recomputed(model: &Gpt, ids: &[u32]) -> Vec<f64> {
     let window = &ids[ids.len().saturating_sub(CONTEXT)..];
     let logits = model.forward(to_tensor(&[window], &model.device())).into_data().try_into_vec::<f32>().unwrap();
@@ -46,7 +45,7 @@ fn prompts() -> impl proptest::prelude::Strategy<Value = Vec<u32>> {
     prop::collection::vec(0..VOCAB as u32, 1..2 * CONTEXT)
 }
 
-/// The model without a cache: every window read anew, by the forward pass of training.
+/// The model without a cache: every window is recomputed by training's forward pass.
 fn without_a_cache(model: &Gpt, prompts: &[Vec<u32>]) -> impl Sequences {
     let model = model.clone();
     let logits_after = move |ids: &[u32]| {
@@ -61,8 +60,8 @@ fn without_a_cache(model: &Gpt, prompts: &[Vec<u32>]) -> impl Sequences {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Beams of every kind: the cache that they share, the forks, the batch of different lengths
-    /// and the sliding window change nothing.
+    /// Every kind of beam search: the shared cache, its forks, batches of different lengths and the
+    /// sliding window change nothing.
     #[test]
     fn beams_with_the_cache_are_those_without(
         prompts in prop::collection::vec(prompts(), 1..4), kind in 0..3_usize, beams in 1..4_usize, seed in 0..99_u64,
@@ -90,8 +89,8 @@ proptest! {
         }
     }
 
-    /// Drafts, right or wrong, by look-up or by another model, across the context's end: greedy
-    /// text is the same.
+    /// Drafts by look-up or another model, right or wrong, even across the context's end, leave
+    /// greedy text unchanged.
     #[test]
     fn drafts_change_no_token(prompt in prompts(), draft_tokens in 1..6_usize, other: bool, each in 1..3_usize) {
         let (model, draft) = (model(), Gpt::new(&GptConfig::new(VOCAB, CONTEXT, 1, 1, 8), 4, &Device::flex()).unwrap());
@@ -106,7 +105,7 @@ proptest! {
         }
     }
 
-    /// Exact search over the cache finds what it finds without, and no beam search beats it.
+    /// Exact search gives the same result with and without the cache, and no beam search beats it.
     #[test]
     fn the_exact_search_is_never_beaten(prompt in prompts(), max_new_tokens in 1..5_usize, ends in 0..2_usize) {
         let model = model();
@@ -130,8 +129,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// The cache and the sliding window change nothing but speed: each token's log-probability, and
-    /// that greedy found the best one, hold against a forward pass without a cache.
+    /// The cache and the sliding window change only speed: each token's log-probability, and
+    /// greedy's choice, agree with a forward pass without a cache.
     #[test]
     fn cached_and_sliding_equal_recomputed(prompt in prompts(), max_new_tokens in 1..2 * CONTEXT) {
         let model = model();
@@ -148,8 +147,8 @@ proptest! {
         }
     }
 
-    /// Prompts of any lengths, several sequences of each, some of which end early: each is what it
-    /// is alone.
+    /// Prompts of any lengths, several sequences each, some ending early: each is the same as
+    /// alone.
     #[test]
     fn batched_equals_alone(
         rows in prop::collection::vec(prompts(), 1..5), each in 1..4_usize, first in 0..100_u64,
@@ -177,8 +176,7 @@ proptest! {
     }
 }
 
-/// 64 tokens that transformers' greedy search chose on a model of ours to read (see the fixtures'
-/// README).
+/// 64 tokens from transformers' greedy search on a model of ours (see the fixtures' README).
 #[test]
 fn greedy_text_is_that_of_transformers() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../model/tests/fixtures");
@@ -206,7 +204,7 @@ fn each_way_to_end() {
     let sum: f64 = free.tokens.iter().map(|token| f64::from(token.logprob)).sum();
     assert_eq!(free.score, sum);
 
-    // The end token is kept, and nothing comes after it.
+    // The end token is kept, and nothing follows it.
     let end = free.ids[3];
     let until = free.ids.iter().position(|&id| id == end).unwrap();
     let config = GenerationConfig { end_tokens: vec![end], ..sampling(7) };
@@ -228,7 +226,7 @@ fn the_context_end_slides_stops_or_fails() {
     let config = |overflow| GenerationConfig { overflow, ..greedy(20) };
     let slid = generate(&model, &[1, 2, 3], &config(Overflow::Slide), &mut ()).unwrap();
     assert_eq!((slid.ids.len(), slid.slid), (20, true));
-    // 3 of 8 positions are the prompt's; the 8th position still has a next token.
+    // 3 of 8 positions are the prompt's; the 8th position still predicts a token.
     let stopped = generate(&model, &[1, 2, 3], &config(Overflow::Stop), &mut ()).unwrap();
     assert_eq!((stopped.ids.len(), stopped.finish_reason), (6, FinishReason::Length));
     let error = generate(&model, &[1, 2, 3], &config(Overflow::Error), &mut ()).unwrap_err().to_string();
@@ -266,7 +264,7 @@ fn what_cannot_be_continued_is_refused() {
     assert!(matches!(error, Err(Error::DraftVocabulary { draft_vocab_size: 12, vocab_size: VOCAB })));
 }
 
-/// What a program's checks of flags and files keep away, a caller can write down.
+/// A library's caller can pass configurations that the programs' checks would refuse.
 #[test]
 fn a_configuration_that_nothing_can_be_written_by_is_refused() {
     let model = model();
@@ -319,7 +317,7 @@ fn a_configuration_that_nothing_can_be_written_by_is_refused() {
     }
 }
 
-/// An end token that the model lacks never comes, and drafts of no token are none.
+/// An end token outside the vocabulary never occurs, and drafts of zero tokens are no drafts.
 #[test]
 fn what_does_no_harm_is_not_refused() {
     let (model, draft) = (model(), model());
@@ -355,7 +353,7 @@ fn when_no_token_is_left_the_knobs_are_named() {
     }
 }
 
-/// Keeps how tokens were chosen.
+/// Collects how tokens were chosen.
 struct Choices(Vec<ChoiceTrace>);
 
 impl Watch for Choices {
@@ -366,8 +364,8 @@ impl Watch for Choices {
     }
 }
 
-/// A trace tells what was done: every step's draw falls into the chosen token's share, and the
-/// shares are the softmax's.
+/// A trace is complete: every step's draw falls into the chosen token's interval, and the intervals
+/// are the softmax's.
 #[test]
 fn the_trace_accounts_for_every_token() {
     let model = model();
@@ -388,12 +386,13 @@ fn the_trace_accounts_for_every_token() {
     }
 }
 
-/// What knobs allow is not taken before it is used: these would be hundreds of gigabytes.
+/// Memory is not allocated for what knobs allow: here that would be hundreds of gigabytes.
 #[test]
 fn memory_is_that_of_the_context_and_not_of_what_knobs_allow() {
     let many = u32::MAX as usize;
     assert!(slots(&[&[1; 3], &[1; 100]], 4, usize::MAX, CONTEXT, true) <= 2 * 5 * CONTEXT);
-    // A text that ends with the context takes no more of the cache than that, and the token behind it.
+    // A text that ends with the context uses at most that many slots, and one for the token after
+    // it.
     assert_eq!(slots(&[&[1; 3]], 1, usize::MAX, CONTEXT, false), CONTEXT + 1);
     assert_eq!(slots(&[&[1; 3]], 4, usize::MAX, CONTEXT, false), 3 + 4 * (CONTEXT + 1 - 3));
     let (model, draft) = (model(), Gpt::new(&GptConfig::new(VOCAB, CONTEXT, 1, 1, 8), 4, &Device::flex()).unwrap());

@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(processed(&bias, &step(&[0, 2], &[]), &[0.0; 4]), [0.5, 0.0, 0.0, 0.0]);
         assert_eq!(processed(&bias, &step(&[0, 3], &[]), &[0.0; 4]), [0.5, 2.0, 0.0, 0.0]);
         assert_eq!(processed(&bias, &step(&[0, 2], &[3]), &[0.0; 4]), [0.5, -2.0, 0.0, 0.0]);
-        // Neither prompt nor text has to be as long as the whole.
+        // The match may span prompt and generated text.
         assert_eq!(processed(&bias, &step(&[2], &[3]), &[0.0; 4]), [0.5, -2.0, 0.0, 0.0]);
         assert_eq!(processed(&bias, &step(&[3], &[]), &[0.0; 4]), [0.5, 2.0, 0.0, 0.0]);
         assert_eq!(processed(&bias, &step(&[], &[]), &[0.0; 4]), [0.5, 0.0, 0.0, 0.0]);
@@ -102,7 +102,7 @@ mod tests {
         let across = step(&[3, 0], &[1, 2, 0, 1]);
         assert_eq!(kept_after(&no_repeat_ngram(3), &across, &[0.0; 5]), [0, 1, 3, 4]);
         assert_eq!(kept_after(&no_repeat_ngram(7), &across, &[0.0; 5]), [0, 1, 2, 3, 4]);
-        // Six tokens, of which none is behind the last five.
+        // The text has six tokens: none follows the last five.
         assert_eq!(kept_after(&no_repeat_ngram(6), &across, &[0.0; 5]), [0, 1, 2, 3, 4]);
     }
 

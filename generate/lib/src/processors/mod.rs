@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Where the constraint goes, whatever it is.
+    /// A placeholder for the constraint.
     fn constraint() -> Option<Arc<dyn LogitsProcessor>> {
         struct Constraint;
         impl LogitsProcessor for Constraint {
@@ -227,7 +227,7 @@ mod tests {
             "{error}"
         );
         assert!(of(Arc::new(temperature(1e-6)), &[1.0, 1e33]).unwrap_err().contains("(temperature)"));
-        // A small temperature alone is no such thing.
+        // A small temperature alone is not refused.
         assert_eq!(of(Arc::new(temperature(1e-5)), &[10.0, 20.0]), Ok(20.0 / 1e-5));
         assert!(of(Arc::new(logit_bias(&[(vec![0], f32::NAN)])), &[1.0, 2.0]).is_err());
         assert_eq!(of(Arc::new(suppress(vec![0, 1])), &[1.0, 2.0]), Ok(f32::NEG_INFINITY));
@@ -238,7 +238,7 @@ mod tests {
         for strategy in [Strategy::Greedy, Strategy::Sample, Strategy::BeamSample] {
             assert!(Chain::new(&GenerationConfig { strategy, ..Default::default() }, None).is_empty());
         }
-        // No end token, none to wait for.
+        // Without an end token there is nothing to suppress.
         assert!(Chain::new(&GenerationConfig { min_new_tokens: 3, ..Default::default() }, None).is_empty());
     }
 

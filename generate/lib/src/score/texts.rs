@@ -150,7 +150,7 @@ mod tests {
     use serde_json::Value;
     use std::{ops::Range, path::Path};
 
-    /// Where a window begins in its text, and the positions that are scored in it.
+    /// A window's start in its text, and the positions scored in it.
     #[derive(Debug, PartialEq)]
     struct Window {
         begin: usize,
@@ -171,13 +171,13 @@ mod tests {
         let w = |begin, scored| Window { begin, scored };
         assert_eq!(windows(5, 8, 4), [w(0, 1..5)]);
         assert_eq!(windows(14, 8, 4), [w(0, 1..8), w(4, 8..12), w(8, 12..14)]);
-        // A stride of the whole context: each window reads one token back, so that its first token
-        // is scored too.
+        // A stride of the whole context: each window begins one token earlier, so that its first
+        // token is scored too.
         assert_eq!(windows(14, 8, 8), [w(0, 1..8), w(7, 8..14)]);
     }
 
     /// What transformers' recipe computes for texts and strides (tools/make_score_fixtures.py), on
-    /// a model of its own.
+    /// its own model.
     #[test]
     fn scores_are_those_of_transformers() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -200,8 +200,8 @@ mod tests {
             let tally = Tally::new(&logprobs, None);
             assert!((tally.loss() - number("loss")).abs() < 1e-5);
 
-            // The recipe's own perplexity, with its weights: one less than the tokens that a window
-            // scores, but for the first.
+            // The recipe's own perplexity, with its weights: one less than a window's scored
+            // tokens, except for the first window.
             let (mut nats, mut tokens) = (0.0, 0);
             for window in windows(ids.len(), model.config().context_length, stride) {
                 let own = Tally::new(&logprobs[window.scored.start - 1..window.scored.end - 1], None);
@@ -230,7 +230,8 @@ mod tests {
     #[test]
     fn texts_that_were_read_whole_before_it_broke_off_are_kept() {
         let (text, texts) = ([1; 2 * CONTEXT], 300);
-        // Two windows each, the second a token longer: those of all texts are read before any first.
+        // Two windows each, the second one token longer: all second windows are read before any
+        // first.
         let firsts = MAX_TOKENS / CONTEXT - texts;
         let scored = score_texts(&model(), &vec![&text[..]; texts], CONTEXT, &mut |_| ControlFlow::Break(())).unwrap();
         assert!(scored[..firsts].iter().all(|text| text.as_ref().is_some_and(|text| text.len() == 2 * CONTEXT - 1)));

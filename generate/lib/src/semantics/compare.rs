@@ -214,7 +214,7 @@ mod tests {
         probabilities.iter().map(|p| p.ln()).collect()
     }
 
-    /// Against one other stack.
+    /// Compares with one other stack.
     fn against(semantics: Semantics, logits: &[f32], step: &Step, config: &GenerationConfig) -> Difference {
         let all = compare(logits, step, config);
         assert_eq!(all.len(), 2);
@@ -222,8 +222,8 @@ mod tests {
     }
 
     /// Temperature 2 first makes 0.37, 0.26, 0.22, 0.15 of four tokens, and top-p 0.74 keeps three.
-    /// Top-p first sees 0.50, 0.25, 0.17, 0.08 and keeps two, which temperature then makes 0.59 and
-    /// 0.41.
+    /// With top-p first, it sees 0.50, 0.25, 0.17, 0.08 and keeps two, to which temperature gives
+    /// 0.59 and 0.41.
     #[test]
     fn temperature_before_and_after_top_p_worked_by_hand() {
         let config = GenerationConfig { temperature: 2.0, top_p: 0.74, ..sampling() };
@@ -247,7 +247,8 @@ mod tests {
             assert!((difference.causes[0].total_variation - difference.total_variation).abs() < 1e-9);
             difference.causes[0].rule.clone()
         };
-        // Token 0 is 70 tokens back: llama.cpp has forgotten it, MLX the one 30 back too.
+        // Token 0 is 70 tokens back, beyond llama.cpp's window; MLX's ends before the one 30 back,
+        // too.
         let long: Vec<u32> = [0].into_iter().chain([2; 39]).chain([1]).chain([2; 29]).collect();
         let step = Step { prompt: &long, generated: &[] };
         let penalised = GenerationConfig { repetition_penalty: 1.5, ..sampling() };
@@ -289,8 +290,8 @@ mod tests {
     }
 
     proptest! {
-        /// One knob other than a penalty, no ties: the stacks agree. And whatever the knobs, the
-        /// figures fit together.
+        /// With one knob other than a penalty, and no ties, the stacks agree. For any knobs the
+        /// numbers are consistent.
         #[test]
         fn stacks_agree_on_single_knobs(steps in prop::collection::btree_set(0..4000_i32, 2..60), which in 0..5_usize) {
             let mut logits: Vec<f32> = steps.into_iter().map(|step| step as f32 / 400.0).collect();

@@ -103,7 +103,7 @@ mod tests {
         GenerationConfig { strategy: Strategy::Sample, ..Default::default() }
     }
 
-    /// The example that `compare` works by hand.
+    /// The example computed by hand in `compare`.
     #[test]
     fn what_differs_why_and_where() {
         let config = GenerationConfig { temperature: 2.0, top_p: 0.74, ..sampling() };

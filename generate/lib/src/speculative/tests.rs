@@ -23,7 +23,7 @@ fn job<'a>(plan: &'a Plan<'a>, chain: &'a Chain) -> Job<'a> {
     Job { plan, chain, first_prompt: 0, started: Instant::now() }
 }
 
-/// What the first sequence of a prompt comes to, by the right rule.
+/// The first sequence of a prompt, with the correct acceptance rule.
 fn written(
     target: &mut dyn Sequences,
     proposer: &mut dyn Proposer,
@@ -35,8 +35,8 @@ fn written(
     generate(accept_or_replace, target, proposer, &continuation, &mut ())
 }
 
-/// Makes what was said unlikely, twice what was generated: wrong as soon as a position is given
-/// another one's history.
+/// Penalizes tokens of the history, generated ones twice: any position that is given another one's
+/// history goes wrong.
 struct AvoidRepeats;
 
 impl LogitsProcessor for AvoidRepeats {
@@ -51,8 +51,8 @@ impl LogitsProcessor for AvoidRepeats {
     }
 }
 
-/// What greedy generation says, written as simply as it can be: the tokens, why they end, and the
-/// number of the token before which the window began to slide.
+/// Greedy generation in its simplest form: the tokens, why they end, and the index of the token
+/// before which the window began to slide.
 fn plain_greedy(
     logits_after: &dyn Fn(&[u32]) -> Vec<f32>,
     prompt: &[u32],
@@ -87,7 +87,7 @@ fn plain_greedy(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whoever guesses, however many, and wherever the context ends: the same tokens,
+    /// For any drafter, number of drafts and end of the context: the same tokens,
     /// log-probabilities, events and end.
     #[test]
     fn greedy_is_what_it_is_without_guesses(
@@ -150,7 +150,7 @@ fn a_perfect_draft_is_always_right_and_saves_passes() {
         let mut draft = SmallerModel(made_up::sequences(&[], 5, made_up::logits(9, 5, 1.0)));
         let (completion, acceptance) = written(&mut target, &mut draft, &config, &Chain::default()).unwrap();
         assert_eq!(completion.ids.len(), 40);
-        // Four guesses and one token more each time: 40 tokens in 8 passes.
+        // Four drafts and one token more per pass: 40 tokens in 8 passes.
         assert_eq!(acceptance, Acceptance { proposed: 32, accepted: 32, passes: 8 });
         assert_eq!(acceptance.rate(), 1.0);
     }
@@ -166,10 +166,10 @@ fn a_draft_that_is_always_wrong_is_asked_for_less() {
     assert_eq!(acceptance, Acceptance { proposed: 14 + 25, accepted: 0, passes: 30 });
 }
 
-/// The model counts its tokens, 0 to 6 and again; the draft does too, but says 0 behind a 3. Where
-/// it was wrong it goes on from what is right, so that no other guess fails: of 4 guesses 3 are
-/// kept (1 2 3), then 3 of 3 (5 6 0, and the model adds a 1); from there on by turns 2 of 4 (2 3)
-/// and 3 of 3.
+/// The model counts its tokens, 0 to 6 and again; the draft does too, but says 0 after a 3. After a
+/// rejection it continues from the corrected text, so that no other draft fails: of 4 drafts 3 are
+/// kept (1 2 3), then 3 of 3 (5 6 0, and the model adds a 1); then alternately 2 of 4 (2 3) and 3
+/// of 3.
 #[test]
 fn after_a_wrong_guess_the_draft_follows_the_text() {
     let says = |next: usize| (0..7).map(|id| f32::from(u8::from(id == next))).collect::<Vec<f32>>();
@@ -183,7 +183,7 @@ fn after_a_wrong_guess_the_draft_follows_the_text() {
     assert_eq!(acceptance, Acceptance { proposed: 4 + 3 + 2 * 7, accepted: 3 + 3 + 2 * 5, passes: 6 });
 }
 
-/// Guesses of the look-up at what follows `ids`.
+/// The look-up's drafts after `ids`.
 fn looked_up(ids: &[u32], most: usize, end_tokens: Vec<u32>) -> Vec<u32> {
     let config = GenerationConfig { end_tokens, ..config(Strategy::Greedy, 9, most) };
     let (plan, chain) = (Plan::new(&config), Chain::default());
@@ -196,18 +196,18 @@ fn looked_up(ids: &[u32], most: usize, end_tokens: Vec<u32>) -> Vec<u32> {
 #[test]
 fn the_text_is_looked_up_by_its_longest_ending_first() {
     assert_eq!(looked_up(&[7, 1, 2, 3, 4, 5, 9, 1, 2, 3], 3, vec![]), [4, 5, 9]);
-    // 2 3 occurred once, 3 twice: the longer ending counts, though it is later.
+    // 2 3 occurred once, 3 twice: the longer match wins, though it is later.
     assert_eq!(looked_up(&[3, 8, 2, 3, 6, 2, 3], 2, vec![]), [6, 2]);
-    // Of several the first, which has most behind it.
+    // Of several matches the first, which has most tokens after it.
     assert_eq!(looked_up(&[5, 5, 5, 5], 9, vec![]), [5]);
     assert_eq!(looked_up(&[4, 1, 4, 2, 4], 9, vec![]), [1, 4, 2, 4]);
-    // Nothing follows an end token; what never occurred says nothing.
+    // Nothing follows an end token; a token that never occurred gives no draft.
     assert_eq!(looked_up(&[4, 1, 0, 2, 4], 9, vec![0]), [1, 0]);
     assert!(looked_up(&[1, 2, 3], 9, vec![]).is_empty());
     assert!(looked_up(&[1], 9, vec![]).is_empty());
 }
 
-/// What transformers guesses (tools/make_lookup_fixtures.py), end tokens aside.
+/// Transformers' drafts (tools/make_lookup_fixtures.py), end tokens aside.
 #[test]
 fn guesses_are_those_of_transformers() {
     #[derive(serde::Deserialize)]
@@ -225,13 +225,13 @@ fn guesses_are_those_of_transformers() {
     }
 }
 
-/// Probabilities of each token of four, given the one before: what the model thinks, and its draft.
+/// Next-token probabilities by previous token, of four: the model's, and its draft's.
 const TARGET: [[f64; 4]; 4] =
     [[0.10, 0.40, 0.30, 0.20], [0.55, 0.05, 0.15, 0.25], [0.25, 0.26, 0.29, 0.20], [0.02, 0.08, 0.20, 0.70]];
 const DRAFT: [[f64; 4]; 4] =
     [[0.35, 0.15, 0.20, 0.30], [0.30, 0.35, 0.20, 0.15], [0.10, 0.50, 0.15, 0.25], [0.25, 0.30, 0.35, 0.10]];
 
-/// Ends with a token that occurred before, so that there is something to look up: 1, then 2.
+/// Ends with a token that occurred before, so that look-up finds drafts: 1, then 2.
 const PROMPT: [u32; 6] = [0, 1, 2, 0, 3, 0];
 const TEMPERATURE: f32 = 1.5;
 const TOP_K: usize = 3;
@@ -241,7 +241,7 @@ fn table(probabilities: [[f64; 4]; 4]) -> impl Fn(&[u32]) -> Vec<f32> {
     move |ids| probabilities[ids[ids.len() - 1] as usize].map(|p| p.ln() as f32).to_vec()
 }
 
-/// What the temperature and the three best leave of some probabilities, without logits.
+/// Probabilities after temperature and top-k, computed without logits.
 fn processed(probabilities: [f64; 4]) -> [f64; 4] {
     let least = probabilities.iter().copied().fold(1.0, f64::min);
     let kept = probabilities.map(|p| if p == least { 0.0 } else { p.powf(1.0 / f64::from(TEMPERATURE)) });
@@ -249,11 +249,11 @@ fn processed(probabilities: [f64; 4]) -> [f64; 4] {
     kept.map(|p| p / total)
 }
 
-/// Pearson's statistic of the first two tokens of 100,000 sequences against the exact distribution,
-/// whether it is one that a right sampler exceeds but once in a hundred thousand seeds (4.3
-/// standard deviations, by the Wilson-Hilferty approximation), and how the guesses fared.
+/// Pearson's statistic of the first two tokens of 100,000 sequences against the exact distribution;
+/// whether it is plausible (a correct sampler exceeds the limit for one seed in a hundred thousand:
+/// 4.3 standard deviations, by the Wilson-Hilferty approximation); and the acceptance.
 fn two_tokens(rule: AcceptanceRule, look_up: bool) -> (f64, bool, Acceptance) {
-    // The third token is there so that the second one is guessed at together with the first.
+    // The third token is there so that the second one is drafted together with the first.
     let config = GenerationConfig { seed: 11, ..config(Strategy::Sample, 3, 2) };
     let chain = Chain::of(vec![Arc::new(temperature(TEMPERATURE)), Arc::new(top_k(TOP_K))]);
     let mut target = made_up::sequences(&PROMPT, 4, table(TARGET));
@@ -294,19 +294,19 @@ fn sampling_is_distributed_as_without_guesses() {
     }
 }
 
-/// The same test must tell a wrong rule from the right one.
+/// The same test must reject wrong rules.
 #[test]
 fn the_test_of_the_distribution_fails_for_broken_rules() {
-    /// Believes every guess.
+    /// Accepts every draft.
     fn credulous(_: &[f32], proposal: &Proposal, _: [f64; 2]) -> u32 {
         proposal.id
     }
-    /// Replaces a guess by a draw from p, in which the guess has its chance again.
+    /// Replaces a draft by a draw from p, which may choose the rejected token again.
     fn forgets_the_residual(p: &[f32], proposal: &Proposal, [acceptance, token]: [f64; 2]) -> u32 {
         let id = accept_or_replace(p, proposal, [acceptance, token]);
         if id == proposal.id { id } else { weighted(token, p).id }
     }
-    /// Accepts with probability p, as if every guess had been certain.
+    /// Accepts with probability p, as if every draft had been certain.
     fn forgets_the_draft(p: &[f32], proposal: &Proposal, [acceptance, token]: [f64; 2]) -> u32 {
         let rejected = acceptance >= f64::from(p[proposal.id as usize]);
         accept_or_replace(p, proposal, [if rejected { 1.0 } else { 0.0 }, token])
@@ -323,20 +323,21 @@ fn the_test_of_the_distribution_fails_for_broken_rules() {
     }
 }
 
-/// p = (0.5, 0.3, 0.2), q = (0.2, 0.6, 0.2), the guess is token 1: kept half the time, as 0.3 /
-/// 0.6, and otherwise replaced by token 0, the only one that q makes too little of.
+/// p = (0.5, 0.3, 0.2), q = (0.2, 0.6, 0.2), the draft is token 1: accepted half the time, as 0.3 /
+/// 0.6, and otherwise replaced by token 0, the only one with p > q.
 #[test]
 fn the_rule_of_acceptance_by_hand() {
     let p = [0.5, 0.3, 0.2];
     let guess = Proposal { id: 1, drawn_from: Some(vec![0.2, 0.6, 0.2]) };
     assert_eq!(accept_or_replace(&p, &guess, [0.49, 0.9]), 1);
     assert_eq!(accept_or_replace(&p, &guess, [0.51, 0.9]), 0);
-    // A guess that was certain: kept with probability 0.3, else the others in proportion, 5 to 2.
+    // A draft that was certain: accepted with probability 0.3, else replaced by the others in
+    // proportion, 5 to 2.
     let certain = Proposal { id: 1, drawn_from: None };
     assert_eq!(accept_or_replace(&p, &certain, [0.29, 0.0]), 1);
     assert_eq!(accept_or_replace(&p, &certain, [0.31, 0.71]), 0);
     assert_eq!(accept_or_replace(&p, &certain, [0.31, 0.72]), 2);
-    // A guess that the processors ban, even when the draw is 0.
+    // A draft that the processors ban is rejected even if the draw is 0.
     assert_eq!(accept_or_replace(&[1.0, 0.0], &Proposal { id: 1, drawn_from: None }, [0.0, 0.0]), 0);
 }
 

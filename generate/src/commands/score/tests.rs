@@ -1,4 +1,4 @@
-//! The command from its arguments to its output, on a model of characters with random weights.
+//! The command from its arguments to its output, on a character model with random weights.
 
 #![allow(clippy::unwrap_used)]
 use super::*;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const CONTEXT: usize = 16;
 
-/// A folder with a checkpoint `model`, and what its user puts beside it.
+/// A folder with a checkpoint `model` and the user's files.
 struct Place(TempDir);
 
 impl Place {
@@ -37,7 +37,7 @@ impl Place {
         self
     }
 
-    /// What `ember-generate score` writes when called like this; `./` stands for this place. An
+    /// The output of `ember-generate score` with these arguments; `./` stands for this folder. An
     /// error is its line.
     fn score(&self, arguments: &[&str], interrupt: &Interrupt) -> Result<(Outcome, String), String> {
         let here = format!("{}/", self.0.path().display());
@@ -84,7 +84,7 @@ fn texts_of_every_source_keep_their_order_and_add_up() {
     assert_eq!(texts[3..], ["one", "and two", "ab", "a longer line."]);
     assert_eq!((&together[5]["id"], &together[6]["id"]), (&"x".into(), &2.into()));
     assert!(together[0].get("id").is_none());
-    // Alone, each is the same, without a summary.
+    // Scored alone, each is the same, without a summary.
     for (text, together) in texts.iter().zip_eq(&together[..7]) {
         let alone = place.json(&[text]);
         assert_eq!(alone.len(), 1);
@@ -93,7 +93,7 @@ fn texts_of_every_source_keep_their_order_and_add_up() {
         }
         assert_eq!(together["logprobs"].as_array().unwrap().len(), together["ids"].as_array().unwrap().len() - 1);
     }
-    // The last line: every token counts alike.
+    // The last line: all tokens have equal weight.
     let (summary, scores) = (&together[7]["summary"], &together[..7]);
     assert_eq!((together.len(), &summary["texts"]), (8, &7.into()));
     let tokens: f64 = scores.iter().map(|score| number(score, "tokens")).sum();
@@ -101,7 +101,7 @@ fn texts_of_every_source_keep_their_order_and_add_up() {
     assert_eq!(number(summary, "tokens"), tokens);
     assert!((number(summary, "loss") - nats / tokens).abs() < 1e-9);
     assert!((number(summary, "perplexity") - (nats / tokens).exp()).abs() < 1e-6);
-    // A character a byte, so bits per byte are the loss in bits.
+    // A character is a byte, so bits per byte are the loss in bits.
     assert!((number(summary, "bits_per_byte") - nats / tokens / std::f64::consts::LN_2).abs() < 1e-9);
 
     let text = place.text(&["some text", "ab"]);
@@ -111,7 +111,7 @@ fn texts_of_every_source_keep_their_order_and_add_up() {
     assert!(lines[2].ends_with("9 tokens  in all 2 texts"), "{text}");
 }
 
-/// Whoever shows a score needs no tokenizer to say what it is of.
+/// A front end can show each token's text without a tokenizer.
 #[test]
 fn each_token_says_how_it_reads() {
     let place = Place::new();
@@ -149,7 +149,7 @@ fn questions_are_answered_in_their_order_and_counted() {
         assert_eq!(of("ranking_per_token"), of("ranking_per_byte")); // a token is a byte here
         right += f64::from(u8::from(question["answer"].as_u64() == Some(best as u64)));
     }
-    // 37 tokens of context, and 1 or 3 of a choice: 16 are read, one more predicted.
+    // 37 tokens of context, and 1 or 3 of a choice: 16 are read, one more is predicted.
     assert_eq!(json[3]["cut_tokens"], serde_json::json!([21, 23]));
     assert_eq!(json[0]["cut_tokens"], serde_json::json!([0, 0]));
     let summary = &json[4]["summary"];
@@ -159,21 +159,21 @@ fn questions_are_answered_in_their_order_and_counted() {
 
     let text = place.text(&["--choices", "./questions.jsonl"]);
     let lines: Vec<&str> = text.lines().collect();
-    // The same choices with either answer: one of the two is right.
+    // The same choices with each answer: one of the two is right.
     assert_ne!(lines[0].starts_with("right"), lines[1].starts_with("right"));
     assert!(lines[2].starts_with("  -    choice"), "{text}");
     assert!(lines[4].starts_with("accuracy ") && lines[4].ends_with("3 of 4 questions with an answer"), "{text}");
 }
 
-/// A pass takes 4096 tokens: the last of these texts and questions are not in the first.
+/// A pass takes 4096 tokens: the first does not reach the last of these texts and questions.
 #[test]
 fn an_interruption_ends_it_with_what_is_done() {
     let place = Place::new();
     let interrupt = Interrupt::new();
     interrupt.request();
-    // The longest are read first; what is told keeps its order.
+    // The longest are read first, but output keeps the input order.
     place.write("texts.txt", &("ab\n".to_owned() + &"abcdefghijklmno\n".repeat(400)));
-    // Of the question in the middle one choice is scored.
+    // Of the question in the middle, one choice is scored.
     place.write("q.jsonl", &"{\"context\": \"a\", \"choices\": [\"bcdefgh\", \"cdefghi\"]}\n".repeat(400));
     for (arguments, end) in
         [(["--lines", "./texts.txt"], "  abcdefghijklmno"), (["--choices", "./q.jsonl"], "|bcdefgh")]
@@ -229,7 +229,7 @@ fn a_text_is_named_by_its_beginning() {
     assert_eq!(beginning(&"\u{e9}".repeat(41)), format!("{}...", "\u{e9}".repeat(40)));
 }
 
-/// Ids and perplexities as transformers has them with the folder's own tokenizer
+/// Ids and perplexities from transformers with the folder's own tokenizer
 /// (tools/make_prompt_fixtures.py).
 #[test]
 fn what_the_tokenizer_puts_around_a_text_is_scored_as_transformers_scores_it() {
@@ -255,8 +255,7 @@ fn what_the_tokenizer_puts_around_a_text_is_scored_as_transformers_scores_it() {
             assert_eq!(ids(&score["ids"]), ids(&case["parsed"]), "{name}: {text:?}");
             let ratio = number(score, "perplexity") / number(case, "perplexity");
             assert!((ratio - 1.0).abs() < 1e-4, "{name}: {text:?}: {score} is not {case}");
-            // Behind the opening all of the text is scored; what is around it stands for none of
-            // it.
+            // After an opening token all of the text is scored; added tokens stand for none of it.
             if name == "llama" {
                 let bits = number(score, "loss") * number(score, "tokens") / std::f64::consts::LN_2;
                 assert!((number(score, "bits_per_byte") - bits / text.len() as f64).abs() < 1e-3, "{text:?}: {score}");

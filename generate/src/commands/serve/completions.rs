@@ -408,7 +408,7 @@ impl Completion {
 mod tests {
     use super::*;
 
-    /// Where a character breaks off, what stands in its place is one by itself.
+    /// An incomplete character gives a replacement character, which counts as one.
     #[test]
     fn bytes_that_are_no_text_are_characters() {
         let texts: [(&[&[u8]], &[usize]); 4] = [

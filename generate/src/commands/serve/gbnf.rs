@@ -347,7 +347,7 @@ mod tests {
         }
     }
 
-    /// Whether a text follows a grammar.
+    /// Whether a text matches a grammar.
     fn accepts(grammar: &str, text: &str) -> bool {
         let tokenizer = Tokenizer::bytes().unwrap();
         let grammar = Grammar::lark("grammar", &to_lark(grammar).unwrap()).unwrap();
@@ -362,7 +362,7 @@ mod tests {
         assert!(lark.starts_with(tree), "{lark}");
         assert!(["is", "into", "in", "on", "no", "b", ""].iter().all(|text| accepts(words, text)));
         assert!(!["i", "int", "o", "into is"].iter().any(|text| accepts(words, text)));
-        // As llama.cpp writes the values of a schema.
+        // As llama.cpp writes a schema's values.
         let values: Vec<String> = (0..3000).map(|value| format!("\"\\\"value {value}\\\"\"")).collect();
         let values = format!("root ::= ({}) \".\"", values.join(" | "));
         assert!(accepts(&values, "\"value 7\".") && accepts(&values, "\"value 2999\"."));

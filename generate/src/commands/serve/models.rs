@@ -387,8 +387,8 @@ mod tests {
         models.get(&wanted, lock)
     }
 
-    /// The memory of one that is put away is free before another is loaded, also where a request still
-    /// writes with it.
+    /// A dropped model's memory is free before another model is loaded, even if a request still
+    /// uses it.
     #[test]
     fn models_take_no_more_memory_than_they_may() {
         let folder = tempfile::tempdir().unwrap();

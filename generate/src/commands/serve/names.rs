@@ -138,7 +138,7 @@ mod tests {
         let served = |from: &Path| served(Some(from), run_folder::find(Some(from)).unwrap().folder, true).unwrap();
         assert_eq!(names(&served(&run)), ["mine", "mine@5", "mine@10"]);
         assert_eq!(names(&served(&run.join("checkpoints/step-00000010"))), ["mine@10", "mine@5"]);
-        // A run that goes on saves others and removes some.
+        // A run that continues saves new checkpoints and removes old ones.
         let served = served(&run);
         let checkpoints = run.join(run_folder::CHECKPOINTS);
         std::fs::rename(checkpoints.join("step-00000005"), checkpoints.join("step-00000015")).unwrap();

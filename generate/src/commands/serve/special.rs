@@ -100,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// A tokenizer of bytes and these special tokens, which come behind its own.
+    /// A byte tokenizer with these special tokens, with ids after its own.
     fn with_special<S: AsRef<str>>(names: &[S]) -> Tokenizer {
         let bytes = Tokenizer::bytes().unwrap();
         let mut json = bytes.to_value().unwrap();
@@ -122,16 +122,16 @@ mod tests {
         let names = SpecialNames::new(&tokenizer).unwrap();
         let ids = |text: &str| names.ids(&tokenizer, text, SpecialTokens::Text).unwrap();
         let characters = |text: &str| tokenizer.encode(text).unwrap();
-        // Of two at one place the longer; what somebody said is none.
+        // Of two names at one place the longer; a user's text contains none.
         let said = names.mark("<a>b");
         let text = format!("x<a><a>b<{said}<a>");
         assert_eq!(ids(&text), [characters("x"), vec![first, first + 1], characters("<<a>b"), vec![first]].concat());
         assert_eq!((ids("").len(), ids("<a>")), (0, vec![first]));
-        // One character, written and said; and behind it a mark that was said.
+        // A name of one character, from the template and from a user; then a mark in a user's text.
         let text = format!("ж{}ж{}", names.mark("ж\u{fdd0}"), names.mark("\u{fdd0}"));
         let of = |said: &str| [vec![first + 3], characters(said)].concat();
         assert_eq!(ids(&text), [of("ж\u{fdd0}"), of("\u{fdd0}")].concat());
-        // Many empty messages are read once, and not once for each name in them that is not there.
+        // Searching many empty messages is linear, even if some names do not occur.
         let many = 200_000;
         assert!(ids(&"<a>".repeat(many)) == vec![first; many]);
     }

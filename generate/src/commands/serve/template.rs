@@ -217,7 +217,7 @@ mod tests {
         assert!(render(&long, json!({ "times": -1 })).unwrap_err().contains("integers"));
     }
 
-    /// A thread's usual stack would overflow, which ends the process.
+    /// It would overflow a thread's default stack, which would end the process.
     #[test]
     fn what_lies_deep_ends_in_a_text_or_in_an_error() {
         let nest = |one: &str, rounds: usize, end: &str| {
@@ -274,7 +274,7 @@ mod tests {
         let text = render(&template, json!({ "note": "<|endoftext|>", "enable_thinking": false })).unwrap();
         assert_eq!(unmarked(&text), "<|endoftext|>!");
         assert!(!text.contains("<|endoftext|>"));
-        // What stands for a firm's logo is a character like any other.
+        // A private-use character, as for a firm's logo, is a character like any other.
         assert_eq!(unmarked(&render(&template, json!({ "note": "\u{f8ff} pie" })).unwrap()), "\u{f8ff} pie");
         assert!(render(&template, json!({ "bos_token": "<|endoftext|>" })).unwrap_err().contains("the server's own"));
     }

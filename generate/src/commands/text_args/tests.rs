@@ -21,13 +21,13 @@ fn parse(words: &str) -> TextArgs {
     Line::try_parse_from(["text"].into_iter().chain(words)).unwrap().text
 }
 
-/// The first line of clap's own refusal.
+/// The first line of clap's error.
 fn misread(words: &str) -> String {
     let error = Line::try_parse_from(["text"].into_iter().chain(words.split_whitespace())).unwrap_err();
     error.to_string().lines().next().unwrap().to_owned()
 }
 
-/// Every check that comes before loading, for a folder that sets nothing.
+/// The error of the checks before loading, for a folder without settings.
 fn refused(words: &str, format: OutputFormat) -> String {
     let args = parse(words);
     let check = args.check(format);
@@ -176,7 +176,7 @@ fn bad_words_are_banned_as_they_are_written_with_and_without_a_space() {
     let banned = parse("--bad-words-ids 7,8 --bad-words cat").knobs(Some(&bpe), 300).unwrap().bad_words;
     assert_eq!(banned, Some(vec![vec![7, 8], plain, spaced]));
 
-    // Characters: the spelling behind a space ends in the one without.
+    // Characters: the encoding with a leading space ends with the one without.
     let chars = |alphabet: &str| Tokenizer::chars(&alphabet.chars().collect::<BTreeSet<_>>(), false).unwrap();
     for alphabet in ["cat ", "cat"] {
         let tokenizer = chars(alphabet);
@@ -206,9 +206,9 @@ fn ids_outside_the_vocabulary_are_named_with_their_flag() {
     assert!(parse("--suppress 9").knobs(None, 10).is_ok());
 }
 
-/// Each line: flags, end tokens, the file that we write for them (`ours`), and the one that
-/// transformers writes once it has read ours (`theirs`). After a change, `EMBER_BLESS=1` writes
-/// `ours` again and tools/check_generation_config.py `theirs`.
+/// Each line: flags, end tokens, the file that we write for them (`ours`), and the file that
+/// transformers writes after reading ours (`theirs`). After a change, `EMBER_BLESS=1` rewrites
+/// `ours` and tools/check_generation_config.py `theirs`.
 #[test]
 fn our_file_and_the_one_that_transformers_makes_of_it_mean_what_the_flags_do() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/lib/tests/fixtures/generation_configs.jsonl");

@@ -115,8 +115,8 @@ mod tests {
     use crate::softmax::softmax;
     use itertools::Itertools;
 
-    /// 0.40 + 0.30 + 0.20 = 0.90: the three make up the nucleus at 0.9, and renormalised they are
-    /// 4/9, 3/9, 2/9.
+    /// 0.40 + 0.30 + 0.20 = 0.90: these three are the nucleus at 0.9, renormalised to 4/9, 3/9,
+    /// 2/9.
     #[test]
     fn the_nucleus_worked_by_hand() {
         assert_eq!(kept(&top_p(0.9, 1), &six()), [0, 1, 2]);
@@ -139,8 +139,8 @@ mod tests {
         assert_eq!(kept(&top_p_from_the_top(0.39, 3), &six()), [0, 1, 2]);
     }
 
-    /// At 0.5 two of four quarters stay: seen from below the lower ids go first, seen from the top
-    /// they come first.
+    /// At 0.5 two of four equal quarters stay: removed from the bottom up, the lower ids go first;
+    /// kept from the top down, they stay.
     #[test]
     fn among_ties_the_lower_ids_go_or_come_first() {
         assert_eq!(kept(&top_p(0.5, 1), &[1.0; 4]), [2, 3]);
@@ -151,9 +151,9 @@ mod tests {
         assert_eq!(kept(&top_p_from_the_top(0.1, 1), &[1.0; 4]), [0]);
     }
 
-    /// The entropy of 0.40, 0.30, 0.20, 0.05, 0.03, 0.02 is 1.383 nats; the surprises 0.916, 1.204,
-    /// 1.609, 2.996, 3.507 and 3.912 are 0.467, 0.179, 0.226, 1.612, 2.123 and 2.529 from it: the
-    /// order is 1, 2, 0, 3, 4, 5.
+    /// The entropy of 0.40, 0.30, 0.20, 0.05, 0.03, 0.02 is 1.383 nats; the surprisals 0.916,
+    /// 1.204, 1.609, 2.996, 3.507 and 3.912 differ from it by 0.467, 0.179, 0.226, 1.612, 2.123 and
+    /// 2.529: the order is 1, 2, 0, 3, 4, 5.
     #[test]
     fn the_typical_tokens_worked_by_hand() {
         let typical = |mass| kept(&typical_p(mass, 1), &six());
@@ -166,8 +166,8 @@ mod tests {
         assert_eq!(kept(&typical_p_exactly(0.31, 1), &six()), [1, 2]);
     }
 
-    /// Where the first token's probability is the mass itself, transformers has enough and
-    /// llama.cpp wants more.
+    /// If the first token's probability equals the mass, transformers stops there and llama.cpp
+    /// takes one more.
     #[test]
     fn a_mass_met_exactly() {
         let mass = f64::from(softmax(&six())[1]);
@@ -175,8 +175,8 @@ mod tests {
         assert_eq!(kept(&typical_p_exactly(mass, 1), &six()), [1, 2]);
     }
 
-    /// All are equally typical of an even distribution; so transformers keeps all, llama.cpp until
-    /// the mass is exceeded.
+    /// All tokens of a uniform distribution are equally typical: transformers keeps all, llama.cpp
+    /// stops when the mass is exceeded.
     #[test]
     fn ties_stay_or_not() {
         assert_eq!(kept(&typical_p(0.5, 1), &[1.0; 4]), [0, 1, 2, 3]);

@@ -115,8 +115,8 @@ mod tests {
         );
     }
 
-    /// Logits 2, 1, 0 are odds of e^2 : e : 1. At temperature 0.5 the odds are squared, at 2 their
-    /// roots are taken.
+    /// Logits 2, 1, 0 are odds of e^2 : e : 1. Temperature 0.5 squares the odds, 2 takes their
+    /// square roots.
     #[test]
     fn odds_are_raised_to_the_power_of_one_over_the_temperature() {
         for (temperature, odds) in [(1.0, 1.0_f32.exp()), (0.5, 2.0_f32.exp()), (2.0, 0.5_f32.exp())] {
@@ -125,8 +125,7 @@ mod tests {
         }
     }
 
-    /// The three best of 0.40, 0.30, 0.20, 0.05, 0.03, 0.02 share what the others had: 4/9, 3/9,
-    /// 2/9.
+    /// The three best of 0.40, 0.30, 0.20, 0.05, 0.03, 0.02 are renormalised to 4/9, 3/9, 2/9.
     #[test]
     fn the_three_best_worked_by_hand() {
         let p = softmax(&processed(&top_k(3), &START, &six()));
@@ -159,7 +158,7 @@ mod tests {
     fn min_p_worked_by_hand() {
         let min_p = |share| kept(&min_p(share, 1), &six());
         assert_eq!(min_p(0.0), [0, 1, 2, 3, 4, 5]);
-        assert_eq!(min_p(0.1), [0, 1, 2, 3]); // below 0.04 goes
+        assert_eq!(min_p(0.1), [0, 1, 2, 3]); // below 0.04 is removed
         assert_eq!(min_p(0.7), [0, 1]);
         assert_eq!(min_p(0.8), [0]);
         assert_eq!(kept(&super::min_p(0.8, 3), &six()), [0, 1, 2]);
@@ -171,21 +170,21 @@ mod tests {
         let epsilon = |epsilon| kept(&epsilon_cutoff(epsilon, 1), &six());
         assert_eq!(epsilon(0.025), [0, 1, 2, 3, 4]);
         assert_eq!(epsilon(0.25), [0, 1]);
-        assert_eq!(epsilon(0.5), [0]); // the best stays
-        assert_eq!(epsilon(f64::from(softmax(&six())[2])), [0, 1, 2]); // as does what equals epsilon
+        assert_eq!(epsilon(0.5), [0]); // the best always stays
+        assert_eq!(epsilon(f64::from(softmax(&six())[2])), [0, 1, 2]); // a probability equal to epsilon stays
         assert_eq!(kept(&epsilon_cutoff(0.5, 2), &six()), [0, 1]);
-        assert_eq!(kept(&epsilon_cutoff(0.5, 2), &[0.0, 1.0, 0.0, -1.0]), [0, 1, 2]); // and its ties
+        assert_eq!(kept(&epsilon_cutoff(0.5, 2), &[0.0, 1.0, 0.0, -1.0]), [0, 1, 2]); // ties with the best stay, too
     }
 
-    /// The entropy of the six is 1.383 nats, and e^-1.383 = 0.251: at 0.04 eta is min(0.04, 0.2 *
-    /// 0.251) = 0.04, and at 0.25 it is min(0.25, 0.5 * 0.251) = 0.125.
+    /// The entropy of the six is 1.383 nats, and e^-1.383 = 0.251: for 0.04, eta is min(0.04, 0.2 *
+    /// 0.251) = 0.04, and for 0.25 it is min(0.25, 0.5 * 0.251) = 0.125.
     #[test]
     fn eta_worked_by_hand() {
         let eta = |epsilon| kept(&eta_cutoff(epsilon, 1), &six());
         assert_eq!(eta(0.04), [0, 1, 2, 3]);
         assert_eq!(eta(0.25), [0, 1, 2]);
-        // An even distribution keeps all: 0.25 > sqrt(0.3) / 4. Epsilon alone would cut, but not
-        // what ties with the best.
+        // A uniform distribution keeps all: 0.25 > sqrt(0.3) / 4. Epsilon alone would remove
+        // tokens, but not ties with the best.
         assert_eq!(kept(&eta_cutoff(0.3, 1), &[1.0; 4]), [0, 1, 2, 3]);
         assert_eq!(kept(&epsilon_cutoff(0.3, 1), &[1.0, 1.0, 1.0, 1.0, 0.9]), [0, 1, 2, 3]);
     }

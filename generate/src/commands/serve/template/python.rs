@@ -326,7 +326,7 @@ mod tests {
         environment.render_str(source, context! { v => value })
     }
 
-    /// What Python's `json.dumps` gives for the same value.
+    /// The output of Python's `json.dumps` for the same value.
     #[test]
     fn json_is_that_of_python() {
         let cases = [
@@ -361,7 +361,7 @@ mod tests {
         assert!(rendered("{{ nothing | tojson }}").is_err());
     }
 
-    /// What Python's `str` gives for the same values.
+    /// The output of Python's `str` for the same values.
     #[test]
     fn what_is_no_text_is_shown_as_python_shows_it() {
         let cases = [

@@ -42,12 +42,12 @@ mod tests {
     use super::*;
     use chrono::FixedOffset;
 
-    /// A moment in a place that is so many hours ahead of UTC.
+    /// A time at this offset from UTC in hours.
     fn moment(seconds: i64, hours: i32) -> DateTime<FixedOffset> {
         FixedOffset::east_opt(hours * 3600).unwrap().timestamp_opt(seconds, 0).unwrap()
     }
 
-    /// What Python's `strftime` gives.
+    /// The output of Python's `strftime`.
     #[test]
     fn marks_are_those_of_python() {
         let all = "%a %A %b %B %C %d %e %g %G %H %I %j %k %l %m %M %p %S %u %U %V %w %W %y %Y%z%Z %% %-d %-m %-H %f %s";

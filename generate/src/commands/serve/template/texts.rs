@@ -195,7 +195,7 @@ mod tests {
         environment.render_str(source, context! {})
     }
 
-    /// What Jinja2 gives in Python, lists with their items between strokes.
+    /// The output of Jinja2 in Python; lists are shown with their items between bars.
     #[test]
     fn texts_are_made_of_texts_as_python_does() {
         for (source, expected) in [

@@ -1,4 +1,4 @@
-//! Several who ask at once: who waits, who is sent away, who has left, and what all may take.
+//! Concurrent requests: waiting, refusals, closed connections, and common limits.
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
@@ -13,7 +13,7 @@ fn what_is_too_much_is_told_to_come_again_and_who_left_is_forgotten() {
     let (status, head, _) = server.send("POST", "/v1/completions", "", &json!({ "prompt": "a" }).to_string());
     assert!(status == 429 && head.contains("retry-after: 1"), "{head}");
     drop(stream);
-    // Its place is free again soon.
+    // Its slot is soon free again.
     let is_free = || server.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 1 })).0 == 200;
     assert!((0..400).any(|_| is_free() || {
         thread::sleep(Duration::from_millis(10));
@@ -35,19 +35,19 @@ fn who_takes_nothing_has_left_and_is_not_told_that_it_is_done() {
         false
     }));
     let mut rest = Vec::new();
-    let _ = unread.read_to_end(&mut rest); // the connection may be gone altogether
+    let _ = unread.read_to_end(&mut rest); // the connection may be closed
     assert!(!String::from_utf8_lossy(&rest).contains("[DONE]"));
 }
 
-/// What all answers hold together is bounded, too: who does not fit waits, and holds nobody up whose
-/// answer holds less, or is a stream.
+/// The memory of all answers is bounded: a request that does not fit waits, without holding up
+/// smaller ones and streams.
 #[test]
 fn what_all_requests_may_take_is_bounded() {
     let server = Server::open();
     let ask = json!({ "prompt": "abc", "max_tokens": 100_000, "overflow": "slide", "logprobs": 2 });
     let first = server.ask(&ask);
     let metrics = || server.send("GET", "/metrics", "", "").2;
-    let is_soon = |words: &str| {
+    let appears = |words: &str| {
         (0..400).any(|_| {
             metrics().contains(words) || {
                 thread::sleep(Duration::from_millis(10));
@@ -55,15 +55,15 @@ fn what_all_requests_may_take_is_bounded() {
             }
         })
     };
-    assert!(is_soon("llamacpp:requests_processing 1"), "{}", metrics());
+    assert!(appears("llamacpp:requests_processing 1"), "{}", metrics());
     let [mut short, mut stream] = [ask.clone(), ask];
     (short["max_time"], stream["stream"]) = (json!(0.01), json!(true));
     thread::scope(|scope| {
         let second = scope.spawn(|| server.post("/v1/completions", &short).0);
-        assert!(is_soon("llamacpp:requests_deferred 1"), "{}", metrics());
+        assert!(appears("llamacpp:requests_deferred 1"), "{}", metrics());
         server.write(json!({ "prompt": "abc", "max_tokens": 2 }));
         drop(server.begin(&stream));
-        assert!(is_soon("llamacpp:requests_processing 1"), "{}", metrics());
+        assert!(appears("llamacpp:requests_processing 1"), "{}", metrics());
         assert!(metrics().contains("llamacpp:requests_deferred 1"), "{}", metrics());
         drop(first);
         assert_eq!(second.join().unwrap(), 200);
@@ -86,7 +86,7 @@ fn while_one_is_loaded_others_are_there() {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let turn = server.models.load_lock().await; // somebody loads one
+        let turn = server.models.load_lock().await; // another request is loading a model
         assert_eq!(ask("one").await.unwrap(), "one");
         assert!(tokio::time::timeout(Duration::from_millis(50), ask("other")).await.is_err());
         drop(turn);
@@ -97,7 +97,7 @@ fn while_one_is_loaded_others_are_there() {
     assert_eq!(loaded.iter().map(|model| &*model.name).collect::<Vec<_>>(), ["other"]);
 }
 
-/// Long texts have few of the readers, so that a short one finds one free.
+/// Long texts may use only some of the readers, so that a short one finds one free.
 #[test]
 fn long_texts_wait_for_each_other_and_hold_up_no_short_one() {
     let folder = tempfile::tempdir().unwrap();

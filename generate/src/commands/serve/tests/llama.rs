@@ -1,8 +1,8 @@
-//! What llama.cpp's clients ask.
+//! Requests of llama.cpp's clients.
 
 use super::*;
 
-/// Where llama.cpp's names are spoken what was asked is told again, prompt by prompt.
+/// Under llama.cpp's names, an answer repeats the request's settings, prompt by prompt.
 #[test]
 fn a_completion_tells_what_was_asked() {
     let server = Server::open_with(Tokenizer::bytes().unwrap());
@@ -13,34 +13,34 @@ fn a_completion_tells_what_was_asked() {
     let settings = &none["generation_settings"];
     assert_eq!((&none["tokens_predicted"], &settings["n_predict"]), (&json!(0), &json!(0)));
     assert_eq!((&settings["max_new_tokens"], &settings["early_stopping"]), (&json!(0), &json!(false)));
-    let told = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": [[5, 1.5], [6, false]] }));
+    let returned = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": [[5, 1.5], [6, false]] }));
     let biases = json!([{ "token": 5, "bias": 1.5 }, { "token": 6, "bias": null }]);
-    assert_eq!(told["generation_settings"]["logit_bias"], biases);
+    assert_eq!(returned["generation_settings"]["logit_bias"], biases);
     let ended = |what: &str, by: &str| {
-        let told = ask(json!({ "prompt": "a", "n_predict": 9, "grammar": "root ::= \"bcd\"", what: by }));
-        (told["content"].clone(), told["stop_type"].clone(), told["stopping_word"].clone())
+        let returned = ask(json!({ "prompt": "a", "n_predict": 9, "grammar": "root ::= \"bcd\"", what: by }));
+        (returned["content"].clone(), returned["stop_type"].clone(), returned["stopping_word"].clone())
     };
     assert_eq!(ended("stop", ""), (json!("bcd"), json!("eos"), json!("")));
     assert_eq!(ended("stop", "cd"), (json!("b"), json!("word"), json!("cd")));
-    // What is never to come is joined by what else is never to.
-    let told = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": { "6": false }, "suppress_tokens": [7] }));
+    // Banned tokens are joined with other banned tokens.
+    let returned = ask(json!({ "prompt": "a", "n_predict": 1, "logit_bias": { "6": false }, "suppress_tokens": [7] }));
     let biases = json!([{ "token": 7, "bias": null }, { "token": 6, "bias": null }]);
-    assert_eq!(told["generation_settings"]["logit_bias"], biases);
-    // No bias makes an end token possible that is to be ignored.
+    assert_eq!(returned["generation_settings"]["logit_bias"], biases);
+    // No bias makes an ignored end token possible.
     let end = Tokenizer::bytes().unwrap().end_of_text().unwrap();
     let ends =
         json!({ "prompt": "a", "n_predict": 4, "ignore_eos": true, "logit_bias": [[end, 50]], "return_tokens": true });
-    let told = ask(ends);
-    let tokens = told["tokens"].as_array().unwrap();
-    assert!(tokens.len() == 4 && !tokens.contains(&json!(end)), "{told}");
+    let returned = ask(ends);
+    let tokens = returned["tokens"].as_array().unwrap();
+    assert!(tokens.len() == 4 && !tokens.contains(&json!(end)), "{returned}");
     let biases = json!([{ "token": end, "bias": 50.0 }, { "token": end, "bias": null }]);
-    assert_eq!(told["generation_settings"]["logit_bias"], biases);
+    assert_eq!(returned["generation_settings"]["logit_bias"], biases);
     let count = |parses: Value| ask(json!({ "prompt": "a<|endoftext|>", "n_predict": 0, "parse_special": parses }));
     assert_eq!(count(Value::Null)["timings"]["prompt_n"], "a<|endoftext|>".len());
     assert_eq!(count(json!(true))["timings"]["prompt_n"], 2);
 }
 
-/// What llama.cpp's clients send and what asks for nothing else than is done.
+/// Parameters of llama.cpp's clients that ask for the default behaviour are accepted.
 #[test]
 fn a_completion_takes_what_asks_for_what_is_done_anyway() {
     let server = Server::open();
@@ -60,7 +60,7 @@ fn a_completion_takes_what_asks_for_what_is_done_anyway() {
     assert_eq!(status, 200, "{answer}");
 }
 
-/// Its clients read to the end of the connection; `[DONE]` is of OpenAI's API.
+/// Its clients read until the connection ends; `[DONE]` belongs to OpenAI's API.
 #[test]
 fn a_stream_ends_with_the_object_that_says_so() {
     let server = Server::open();
@@ -74,7 +74,7 @@ fn a_stream_ends_with_the_object_that_says_so() {
     }
 }
 
-/// One token may complete several.
+/// One token may complete several stop strings.
 #[test]
 fn the_stopping_word_is_the_first_in_the_request_of_those_that_begin_together() {
     let server = Server::open_with(Tokenizer::train_bpe(258, ["cd"; 20]).unwrap());
@@ -83,13 +83,13 @@ fn the_stopping_word_is_the_first_in_the_request_of_those_that_begin_together() 
             "prompt": "a", "n_predict": 9, "grammar": "root ::= \"bcd\"", "logit_bias": [["cd", 90]], "stop": stops,
             "return_tokens": true,
         });
-        let (_, told) = server.post("/completion", &ask);
-        assert_eq!(told["tokens"].as_array().map(Vec::len), Some(2), "{told}");
-        assert_eq!((&told["content"], &told["stopping_word"]), (&json!("b"), &json!(word)), "{told}");
+        let (_, returned) = server.post("/completion", &ask);
+        assert_eq!(returned["tokens"].as_array().map(Vec::len), Some(2), "{returned}");
+        assert_eq!((&returned["content"], &returned["stopping_word"]), (&json!("b"), &json!(word)), "{returned}");
     }
 }
 
-/// Whatever the folder says, but for how long a text is at most.
+/// Whatever the folder sets, except the maximum length.
 #[test]
 fn a_completion_has_the_defaults_of_llama_cpp() {
     let server = Server::open();
@@ -97,8 +97,8 @@ fn a_completion_has_the_defaults_of_llama_cpp() {
     std::fs::write(server._folder.path().join("generation_config.json"), folder).unwrap();
     let settings =
         server.post("/completion", &json!({ "prompt": "a", "n_predict": 1 })).1["generation_settings"].clone();
-    let told = ["repetition_penalty", "typical_p", "suppress_tokens"].map(|name| settings[name].clone());
-    assert_eq!(told, [json!(1.0), json!(1.0), json!([])], "{settings}");
+    let returned = ["repetition_penalty", "typical_p", "suppress_tokens"].map(|name| settings[name].clone());
+    assert_eq!(returned, [json!(1.0), json!(1.0), json!([])], "{settings}");
     for (asked, strategy, top_k) in [
         (json!({}), "sample", 40),
         (json!({ "strategy": "sample" }), "sample", 40),
@@ -117,26 +117,26 @@ fn a_completion_has_the_defaults_of_llama_cpp() {
     }
 }
 
-/// With what ends its texts, and how long they are.
+/// With the tokens and strings that end its texts, and their length.
 #[test]
 fn a_model_s_properties_tell_what_a_completion_that_says_nothing_is_written_with() {
     let server = Server::open_with(Tokenizer::bytes().unwrap());
     let params = || {
         let (_, _, body) = server.send("GET", "/props", "", "");
-        let told: Value = serde_json::from_str(&body).unwrap();
-        told["default_generation_settings"]["params"].clone()
+        let returned: Value = serde_json::from_str(&body).unwrap();
+        returned["default_generation_settings"]["params"].clone()
     };
     let (_, answer) = server.post("/completion", &json!({ "prompt": "a" }));
-    let (mut told, mut written) = (params(), answer["generation_settings"].clone());
-    for settings in [&mut told, &mut written] {
+    let (mut returned, mut written) = (params(), answer["generation_settings"].clone());
+    for settings in [&mut returned, &mut written] {
         settings.as_object_mut().unwrap().remove("seed");
     }
-    assert_eq!(told, written);
+    assert_eq!(returned, written);
     assert_eq!(
-        (&told["semantics"], &told["top_k"], &told["n_predict"]),
+        (&returned["semantics"], &returned["top_k"], &returned["n_predict"]),
         (&json!("llamacpp"), &json!(40), &json!(CONTEXT))
     );
-    assert!(!told["eos_token_id"].as_array().unwrap().is_empty(), "{told}");
+    assert!(!returned["eos_token_id"].as_array().unwrap().is_empty(), "{returned}");
     assert_eq!(params()["seed"], -1);
     let (_, _, body) = server.send("GET", "/props", "", "");
     let knobs = serde_json::from_str::<Value>(&body).unwrap()["knobs"].clone();
@@ -151,10 +151,10 @@ fn a_model_s_properties_tell_what_a_completion_that_says_nothing_is_written_with
     }
 }
 
-/// As in llama.cpp; a key of an object is an id, as OpenAI's clients write it.
+/// As in llama.cpp; an object's key is an id, as OpenAI's clients write it.
 #[test]
 fn a_text_in_a_list_of_biases_is_all_of_its_tokens() {
-    // What its tokenizer puts before a prompt is none of them.
+    // Tokens that the tokenizer adds before a prompt are not included.
     let server = Server::open_with(Tokenizer::bytes().unwrap().opening_prompts().unwrap());
     let biased = |biases: Value| {
         let ask = json!({ "prompt": "a", "n_predict": 1, "logit_bias": biases });

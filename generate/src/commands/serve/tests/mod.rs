@@ -1,4 +1,4 @@
-//! The server as its clients meet it, over HTTP; here what it answers, and what the tests have in common.
+//! The server as its clients use it, over HTTP; here its answers, and what the tests share.
 #![allow(clippy::unwrap_used)]
 
 mod company;
@@ -36,7 +36,7 @@ fn model() -> Gpt {
     Gpt::for_inference(&shape(&tokenizer()), &Random { seed: 3 }, WeightType::F32, &Device::flex()).unwrap()
 }
 
-/// The same as a folder.
+/// Saves the same model as a folder.
 pub(super) fn checkpoint(folder: &Path, tokenizer: &Tokenizer) {
     let model = Gpt::new(&shape(tokenizer), 3, &Device::flex()).unwrap();
     ember_model::checkpoint::save(&model, None, &Settings::default(), folder).unwrap();
@@ -46,7 +46,7 @@ pub(super) fn checkpoint(folder: &Path, tokenizer: &Tokenizer) {
     std::fs::write(folder.join("chat_template.jinja"), template).unwrap();
 }
 
-/// A server at work, which ends with the test.
+/// A running server, which ends with the test.
 struct Server {
     address: SocketAddr,
     _running: Running,
@@ -75,7 +75,7 @@ impl Server {
         Self::open_with(tokenizer())
     }
 
-    /// One whose texts are made of these tokens, and which answers conversations.
+    /// A server with this tokenizer, and with a chat template.
     fn open_with(tokenizer: Tokenizer) -> Self {
         Self::start_with(tokenizer, None, Vec::new(), 4, 8)
     }
@@ -95,7 +95,7 @@ impl Server {
         let mut answer = String::new();
         let (asked, heard) = (stream.write_all(asked.as_bytes()), stream.read_to_string(&mut answer));
         for error in asked.err().into_iter().chain(heard.err()) {
-            // Who refuses need not hear all of it, and may have hung up.
+            // A server that refuses need not read all of it, and may have closed the connection.
             assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error}");
         }
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -107,14 +107,14 @@ impl Server {
         (status, serde_json::from_str(&body).unwrap_or(Value::Null))
     }
 
-    /// The stream of an answer, of which only the beginning is read.
+    /// A stream of which only the beginning is read.
     fn begin(&self, ask: &Value) -> TcpStream {
         let mut stream = self.ask(ask);
-        stream.read_exact(&mut [0; 400]).unwrap(); // it is being written
+        stream.read_exact(&mut [0; 400]).unwrap(); // it has begun
         stream
     }
 
-    /// The connection of an answer that nobody has read yet.
+    /// The connection of an answer that has not been read yet.
     fn ask(&self, ask: &Value) -> TcpStream {
         let body = ask.to_string();
         let (address, length) = (self.address, body.len());
@@ -147,7 +147,7 @@ fn unchunked(head: &str, body: &str) -> String {
     whole
 }
 
-/// What the library writes by itself.
+/// What the library generates by itself.
 fn alone(prompt: &str, config: GenerationConfig) -> (String, Vec<f32>) {
     let (model, tokenizer) = (model(), tokenizer());
     let ids = tokenizer.encode(prompt).unwrap();
@@ -164,8 +164,8 @@ fn what_is_served_is_what_the_library_writes() {
     let answer = server.write(json!({ "prompt": "abc", "temperature": 0, "max_tokens": 12, "logprobs": 2 }));
     assert_eq!(answer["choices"][0]["text"], json!(text));
     assert_eq!(answer["choices"][0]["finish_reason"], "length");
-    let told: Vec<f32> = serde_json::from_value(answer["choices"][0]["logprobs"]["token_logprobs"].clone()).unwrap();
-    assert_eq!(told, logprobs);
+    let returned: Vec<f32> = serde_json::from_value(answer["choices"][0]["logprobs"]["token_logprobs"].clone()).unwrap();
+    assert_eq!(returned, logprobs);
     assert_eq!(answer["choices"][0]["logprobs"]["text_offset"][3], 3);
     assert_eq!((&answer["usage"]["prompt_tokens"], &answer["usage"]["completion_tokens"]), (&json!(3), &json!(12)));
 
@@ -174,7 +174,7 @@ fn what_is_served_is_what_the_library_writes() {
     let answer = server.write(ask.clone());
     assert_eq!(answer["choices"][0]["text"], json!(alone("abc", drawn).0));
     assert_eq!(answer["choices"].as_array().unwrap().len(), 3);
-    // In a stream the same, and nothing twice.
+    // A stream has the same text, without repetitions.
     let mut streamed = ask;
     (streamed["stream"], streamed["stream_options"]) = (json!(true), json!({ "include_usage": true }));
     let (status, head, body) = server.send("POST", "/v1/completions", "", &streamed.to_string());
@@ -195,7 +195,7 @@ fn what_is_served_is_what_the_library_writes() {
     assert_eq!(answer["choices"][0]["text"], json!(alone("abc", beams).0));
 }
 
-/// As clients send it that set everything they know.
+/// Some clients send every parameter they know.
 #[test]
 fn a_temperature_of_0_is_greedy_beside_knobs_that_are_off() {
     let server = Server::open();
@@ -206,29 +206,29 @@ fn a_temperature_of_0_is_greedy_beside_knobs_that_are_off() {
     assert_eq!((status, &answer["generation_settings"]["strategy"]), (200, &json!("greedy")), "{answer}");
 }
 
-/// Clients look for the usage in every piece, and read the text as its head says.
+/// Clients look for the usage in every chunk, and decode the text by its header.
 #[test]
 fn pieces_of_a_stream_are_as_clients_read_them() {
     let server = Server::open_with(Tokenizer::bytes().unwrap());
     let pieces = |path: &str, ask: Value| -> Vec<Value> {
         let (_, head, body) = server.send("POST", path, "", &ask.to_string());
         assert!(head.contains("content-type: text/event-stream; charset=utf-8"), "{head}");
-        let told = body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|told| *told != "[DONE]");
-        told.map(|told| serde_json::from_str(told).unwrap()).collect()
+        let returned = body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|returned| *returned != "[DONE]");
+        returned.map(|returned| serde_json::from_str(returned).unwrap()).collect()
     };
-    let (said, options) = (json!([{ "role": "user", "content": "a" }]), json!({ "include_usage": true }));
-    let ask = json!({ "messages": said, "max_tokens": 2, "stream": true, "stream_options": options });
-    let told = pieces("/v1/chat/completions", ask);
-    let (last, others) = told.split_last().unwrap();
+    let (messages, options) = (json!([{ "role": "user", "content": "a" }]), json!({ "include_usage": true }));
+    let ask = json!({ "messages": messages, "max_tokens": 2, "stream": true, "stream_options": options });
+    let returned = pieces("/v1/chat/completions", ask);
+    let (last, others) = returned.split_last().unwrap();
     assert!(last["usage"].is_object() && !others.is_empty(), "{last}");
     assert!(others.iter().all(|piece| piece.get("usage") == Some(&Value::Null)), "{others:?}");
     let ask = json!({ "prompt": "a", "n_predict": 2, "stream": true, "response_fields": ["content"] });
-    let told = pieces("/completion", ask);
+    let returned = pieces("/completion", ask);
     let has_only_content = |piece: &Value| piece["content"].is_string() && piece.as_object().unwrap().len() == 1;
-    assert!(!told.is_empty() && told.iter().all(has_only_content), "{told:?}");
+    assert!(!returned.is_empty() && returned.iter().all(has_only_content), "{returned:?}");
 }
 
-/// As on the command line: the request's word comes first, then the folder's.
+/// As on the command line: the request's values take precedence over the folder's.
 #[test]
 fn a_folder_that_says_beams_is_followed() {
     let server = Server::open();
@@ -241,7 +241,7 @@ fn a_folder_that_says_beams_is_followed() {
     assert_eq!(answer["choices"][0]["text"], json!(alone("abc", config).0));
 }
 
-/// What is greedy unless it is given a temperature is so here, too.
+/// If a stack decodes greedily unless given a temperature, so does the server.
 #[test]
 fn a_stack_that_is_named_says_how_tokens_are_chosen() {
     let server = Server::open();
@@ -257,7 +257,7 @@ fn a_stack_that_is_named_says_how_tokens_are_chosen() {
     assert_eq!(strategy(&server.write(ask)), "sample");
 }
 
-/// A first token takes the prompt's time: by itself it says nothing of how fast texts are written.
+/// The first token's time includes the prompt's: alone it says nothing about the speed of decoding.
 #[test]
 fn a_token_by_itself_is_not_written_at_a_speed() {
     let server = Server::open();
@@ -295,13 +295,13 @@ fn a_prompt_is_measured_with_echo() {
         assert!(logprobs[0].is_null());
         assert_eq!(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
         let want = ember_decoding::score::token_log_probabilities(&model(), &ids[..5], &ids[1..], 5).unwrap();
-        for (told, want) in logprobs[1..6].iter().zip(want) {
-            assert!((told.as_f64().unwrap() - f64::from(want)).abs() < 1e-5);
+        for (returned, want) in logprobs[1..6].iter().zip(want) {
+            assert!((returned.as_f64().unwrap() - f64::from(want)).abs() < 1e-5);
         }
     }
 }
 
-/// Of a character that several tokens make each begins where it does.
+/// If several tokens make up a character, each has that character's offset.
 #[test]
 fn tokens_begin_at_characters_of_the_text() {
     let bytes = Tokenizer::bytes().unwrap();
@@ -311,22 +311,22 @@ fn tokens_begin_at_characters_of_the_text() {
         let mut ask = json!({ "prompt": "é é", "echo": true, "logprobs": 1, "max_tokens": 0 });
         assert_eq!(server.write(ask.clone())["choices"][0]["logprobs"]["text_offset"], offsets);
         ask["stream"] = json!(true);
-        let told = server.send("POST", "/v1/completions", "", &ask.to_string()).2;
-        assert!(told.contains(&format!("\"text_offset\":{offsets}")), "{told}");
+        let returned = server.send("POST", "/v1/completions", "", &ask.to_string()).2;
+        assert!(returned.contains(&format!("\"text_offset\":{offsets}")), "{returned}");
     }
 }
 
 #[test]
 fn what_is_said_to_be_there_is() {
     let server = Server::open_with(Tokenizer::bytes().unwrap());
-    let (_, _, told) = server.send("GET", "/openapi.json", "", "");
-    let told: Value = serde_json::from_str(&told).unwrap();
-    let paths = told["paths"].as_object().unwrap();
+    let (_, _, returned) = server.send("GET", "/openapi.json", "", "");
+    let returned: Value = serde_json::from_str(&returned).unwrap();
+    let paths = returned["paths"].as_object().unwrap();
     for (path, operations) in paths {
         let (method, operation) = operations.as_object().unwrap().iter().next().unwrap();
         let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
         let names: Vec<&String> = schema["properties"].as_object().into_iter().flat_map(Map::keys).collect();
-        // Null is as if nothing were sent.
+        // Null is the same as leaving a parameter out.
         let mut ask: Value = names.iter().map(|name| (name.to_string(), Value::Null)).collect();
         for name in schema["required"].as_array().into_iter().flatten() {
             ask[name.as_str().unwrap()] = match name.as_str().unwrap() {
@@ -344,7 +344,7 @@ fn what_is_said_to_be_there_is() {
         };
         let (status, _, body) = send(&ask);
         assert_eq!(status, 200, "{path}: {body}");
-        // Of whatever kind it must be, its name is known.
+        // Whatever type it needs, the name is known.
         for name in names {
             ask[name] = json!({});
             let (_, _, body) = send(&ask);
@@ -373,8 +373,8 @@ fn what_is_said_to_be_there_is() {
 #[test]
 fn every_choice_is_judged() {
     let server = Server::open_with(Tokenizer::bytes().unwrap());
-    let said = json!([{ "role": "user", "content": "a" }]);
-    let ask = json!({ "messages": said, "prompt": "a", "regex": "[a-c]{9}", "max_tokens": 2 });
+    let messages = json!([{ "role": "user", "content": "a" }]);
+    let ask = json!({ "messages": messages, "prompt": "a", "regex": "[a-c]{9}", "max_tokens": 2 });
     let of = |path: &str, without: &str, streams: bool| {
         let mut ask = ask.clone();
         ask.as_object_mut().unwrap().remove(without);
@@ -383,13 +383,13 @@ fn every_choice_is_judged() {
     };
     for streams in [false, true] {
         for (path, without) in [("/v1/completions", "messages"), ("/v1/chat/completions", "prompt")] {
-            let told = of(path, without, streams);
-            assert!(told.contains("\"score\":") && told.contains("\"valid\":false"), "{path}: {told}");
+            let returned = of(path, without, streams);
+            assert!(returned.contains("\"score\":") && returned.contains("\"valid\":false"), "{path}: {returned}");
         }
     }
 }
 
-/// It is found whole: its account, which follows, must not wait for tokens.
+/// Its text is found all at once: the trace that follows must not wait for tokens.
 #[test]
 fn every_token_of_an_exact_search_is_accounted_for() {
     let server = Server::open();
@@ -405,8 +405,8 @@ fn every_token_of_an_exact_search_is_accounted_for() {
     let count = |event: &str| lines.iter().filter(|line| line["event"] == event).count();
     assert_eq!((count("run"), count("choice"), count("end")), (1, 12, 4));
     (ask["replay"], ask["trace"], ask["stream"]) = (json!(false), json!(1), json!(true));
-    let told = server.send("POST", "/v1/completions", "", &ask.to_string()).2;
-    assert_eq!(told.matches("\"step\":").count(), 12, "{told}");
+    let returned = server.send("POST", "/v1/completions", "", &ask.to_string()).2;
+    assert_eq!(returned.matches("\"step\":").count(), 12, "{returned}");
 }
 
 #[test]
@@ -417,16 +417,16 @@ fn a_chat_in_which_nothing_is_to_be_said_has_an_empty_answer() {
     let choice = &answer["choices"][0];
     assert_eq!((&choice["message"]["content"], &choice["finish_reason"]), (&json!(""), &json!("length")), "{answer}");
     assert_eq!(answer["usage"]["completion_tokens"], 0);
-    // As many texts whole as in a stream.
+    // As many texts without streaming as in a stream.
     for (path, ends) in [("/v1/completions", 4), ("/v1/chat/completions", 2), ("/completion", 4)] {
         let mut ask = json!({ "max_tokens": 0, "n": 2, "stream": true });
         match path {
             "/v1/chat/completions" => ask["messages"] = json!([{ "role": "user", "content": "a" }]),
             _ => ask["prompt"] = json!(["a", "b"]),
         }
-        let told = server.send("POST", path, "", &ask.to_string()).2;
-        let ends_told = told.matches("\"finish_reason\":\"length\"").count() + told.matches("\"stop\":true").count();
-        assert_eq!(ends_told, ends, "{told}");
+        let returned = server.send("POST", path, "", &ask.to_string()).2;
+        let ends_returned = returned.matches("\"finish_reason\":\"length\"").count() + returned.matches("\"stop\":true").count();
+        assert_eq!(ends_returned, ends, "{returned}");
         ask["stream"] = json!(false);
         let (_, answer) = server.post(path, &ask);
         let choices = answer.get("choices").unwrap_or(&answer).as_array().unwrap();
@@ -434,8 +434,8 @@ fn a_chat_in_which_nothing_is_to_be_said_has_an_empty_answer() {
         assert_eq!(indices, (0..ends as u64).collect::<Vec<_>>(), "{answer}");
     }
     ask["stream"] = json!(true);
-    let told = server.send("POST", "/v1/chat/completions", "", &ask.to_string()).2;
-    assert!(told.contains("\"finish_reason\":\"length\"") && told.contains("[DONE]"), "{told}");
+    let returned = server.send("POST", "/v1/chat/completions", "", &ask.to_string()).2;
+    assert!(returned.contains("\"finish_reason\":\"length\"") && returned.contains("[DONE]"), "{returned}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What is refused: what cannot be followed, what would take too much, and what is meant to break the server.
+//! Refusals: of requests that cannot be fulfilled, would take too much, or are meant to break the
+//! server.
 
 use super::*;
 
@@ -133,7 +134,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     assert_eq!(server.send("POST", "/v1/completions", "", &"x".repeat(body::MAX_BODY_BYTES + 1)).0, 413);
     assert_eq!(server.send("GET", "/nowhere", "", "").0, 404);
     assert_eq!(server.send("GET", "/v1/completions", "", "").0, 405);
-    // What can change nothing is let pass.
+    // Parameters without an effect are accepted.
     server.write(json!({ "prompt": "a", "user": "me", "temperature": null, "prediction": null }));
     server.write(json!({ "prompt": "a", "max_tokens": 2, "n_predict": 2 }));
     server.write(json!({ "prompt": "a", "max_tokens": 2, "logit_bias": [["aa", 1], ["b", 2]] }));
@@ -144,7 +145,7 @@ fn a_stop_string_without_a_tokenizer_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     checkpoint(folder.path(), &tokenizer());
     std::fs::remove_file(folder.path().join("tokenizer.json")).unwrap();
-    // The folder's own is not applied: without a tokenizer each token would be it.
+    // The folder's own is not applied: without a tokenizer every token would match it.
     std::fs::write(folder.path().join("generation_config.json"), "{\"stop_strings\": [\"\u{fffd}\"]}").unwrap();
     let running = Running::with(folder.path(), None, Vec::new(), 4, 8).unwrap();
     let server = Server { address: running.address, _running: running, _folder: folder };
@@ -192,7 +193,7 @@ fn what_a_small_request_may_take_is_bounded() {
             "1220 tokens with",
         ),
         (json!({ "max_tokens": 2000, "overflow": "slide", "trace": 200 }), "2000 tokens with 200"),
-        // A log-probability that is told of a token alone is one, too, in a stream as well.
+        // A token's own log-probability counts as a candidate, in a stream as well.
         (
             json!({ "max_tokens": 262_145, "overflow": "slide", "logprobs": 0, "stream": true }),
             "262145 tokens with 1 candidates",
@@ -233,24 +234,24 @@ fn what_a_small_request_may_take_is_bounded() {
         ask["n"] = json!(2);
         assert_eq!(server.post("/completion", &ask).0, 200);
     }
-    // The same token many times ends no more texts than once.
+    // A repeated token counts once.
     server.write(json!({ "prompt": "a", "num_beams": 64, "max_tokens": 4, "stop_token_ids": vec![0; 250_000] }));
-    // What is told token by token may go on.
+    // A stream may continue for long.
     drop(server.begin(&json!({ "prompt": "a", "max_tokens": 1_u64 << 40, "overflow": "slide", "stream": true })));
-    // All that there is beside one token, and what measures texts.
+    // Every candidate for one token, and scoring of prompts.
     server.write(json!({ "prompt": "a".repeat(50), "max_tokens": 1, "logprobs": 1000 }));
     server.write(json!({ "prompt": vec!["a".repeat(50); 100], "max_tokens": 1, "echo": true, "logprobs": 5 }));
 }
 
-/// What people try on servers: paths that lead out, bodies that grow, grammars without a bottom,
-/// heads without an end.
+/// Common attacks on servers: paths out of the folder, huge bodies, deeply nested grammars, endless
+/// headers.
 #[test]
 fn what_is_meant_to_break_it_is_refused() {
     let server = Server::open();
     for path in ["/../../etc/passwd", "/v1/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd"] {
         assert_eq!(server.send("GET", path, "", "").0, 404, "{path}");
     }
-    // Nothing is unpacked: a bomb is bytes that are no JSON.
+    // Nothing is decompressed: a bomb is just bytes that are not JSON.
     let (status, _, _) = server.send("POST", "/v1/completions", "Content-Encoding: gzip\r\n", "\u{1f}\u{8b}...");
     assert_eq!(status, 400);
     let deep = |begin: &str, inner: &str, end: &str| begin.repeat(60_000) + inner + &end.repeat(60_000);
@@ -276,6 +277,6 @@ fn what_is_meant_to_break_it_is_refused() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     let (status, _, _) = server.send("GET", "/health", &"X-Header: 1\r\n".repeat(1000), "");
     assert_eq!(status, 431);
-    // It is well all the same.
+    // The server still works.
     server.write(json!({ "prompt": "abc", "max_tokens": 2 }));
 }

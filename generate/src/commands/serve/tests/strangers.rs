@@ -1,4 +1,4 @@
-//! Who may ask, and what a stranger's text may be.
+//! Access control, and special tokens in clients' texts.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn strangers_are_turned_away() {
         let (status, _, body) = server.send("GET", "/v1/models", twice, "");
         assert!(status == 400 && body.contains("more than one"), "{body}");
     }
-    // By way of a tunnel the port is another.
+    // A tunnel uses another port.
     for host in ["localhost", "LocalHost", "localhost:1", "127.0.0.1:9000", "[::1]", "[::1]:9000"] {
         assert_eq!(server.send("GET", "/v1/models", &format!("Host: {host}\r\n"), "").0, 200, "{host}");
     }
@@ -40,7 +40,7 @@ fn strangers_are_turned_away() {
     let (status, head, _) = keyed.send("OPTIONS", "/v1/completions", &format!("Origin: {origin}\r\n"), "");
     assert!(status == 200 && head.contains("access-control-allow-origin: https://page.example"), "{head}");
     assert!(head.contains("access-control-allow-headers: authorization, content-type, x-api-key"), "{head}");
-    // OpenAI's client has more of them.
+    // OpenAI's client sends more headers.
     let asked_for = "authorization,content-type,x-stainless-os";
     let asking = format!("Origin: {origin}\r\nAccess-Control-Request-Headers: {asked_for}\r\n");
     let (_, head, _) = keyed.send("OPTIONS", "/v1/completions", &asking, "");
@@ -60,7 +60,7 @@ fn keys_stand_on_lines_of_their_own() {
     assert_eq!(guard::keys(&file).unwrap(), ["one", "two"]);
     std::fs::write(&file, "# none yet\n").unwrap();
     assert!(guard::keys(&file).unwrap_err().to_string().contains("holds no key"));
-    // What never ends is not read to its end.
+    // An endless file is not read to its end.
     std::fs::write(&file, "a\n".repeat(1 << 20)).unwrap();
     assert!(format!("{:#}", guard::keys(&file).unwrap_err()).contains("longer than 1 MiB"));
 }
@@ -76,7 +76,7 @@ fn an_origin_is_what_a_browser_sends() {
     }
 }
 
-/// What somebody sends is text: a special token's name in it is its characters.
+/// Clients' text is plain text: a special token's name in it is just characters.
 #[test]
 fn a_text_holds_no_special_token_unless_asked() {
     let server = Server::open_with(Tokenizer::bytes().unwrap());
@@ -84,16 +84,16 @@ fn a_text_holds_no_special_token_unless_asked() {
     let text = "a<|endoftext|>";
     assert_eq!(count(json!({ "prompt": text, "max_tokens": 1 })), text.len());
     assert_eq!(count(json!({ "prompt": text, "max_tokens": 1, "parse_special": true })), 2);
-    let said = json!({ "messages": [{ "role": "user", "content": "<|endoftext|>" }] });
-    let (_, answer) = server.post("/apply-template", &said);
+    let chat = json!({ "messages": [{ "role": "user", "content": "<|endoftext|>" }] });
+    let (_, answer) = server.post("/apply-template", &chat);
     assert_eq!(answer["prompt"], "<|endoftext|>user: <|endoftext|>\n");
-    let (_, answer) = server.post("/v1/chat/completions/input_tokens", &said);
-    // The template's own is a token; what was said is 13 characters.
+    let (_, answer) = server.post("/v1/chat/completions/input_tokens", &chat);
+    // The template's own is a token; the user's is 13 characters.
     assert_eq!(answer["input_tokens"], 1 + "user: \n".len() + 13);
-    // What marks them within the server may be said, too.
-    let said = json!({ "messages": [{ "role": "user", "content": "\u{fdd0}<|endoftext|>\u{fdd0}" }] });
-    let (_, answer) = server.post("/apply-template", &said);
+    // A user's text may contain the server's internal marks, too.
+    let chat = json!({ "messages": [{ "role": "user", "content": "\u{fdd0}<|endoftext|>\u{fdd0}" }] });
+    let (_, answer) = server.post("/apply-template", &chat);
     assert_eq!(answer["prompt"], "<|endoftext|>user: \u{fdd0}<|endoftext|>\u{fdd0}\n");
-    let (_, answer) = server.post("/v1/chat/completions/input_tokens", &said);
+    let (_, answer) = server.post("/v1/chat/completions/input_tokens", &chat);
     assert_eq!(answer["input_tokens"], 1 + "user: \n".len() + 13 + 2 * '\u{fdd0}'.len_utf8());
 }

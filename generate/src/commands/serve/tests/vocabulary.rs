@@ -1,8 +1,8 @@
-//! Ids that mean the same, others, and nothing.
+//! Tokenizer hashes, and ids without a token.
 
 use super::*;
 
-/// A vocabulary that jumps over two ids.
+/// A vocabulary that skips two ids.
 fn with_a_hole() -> Tokenizer {
     let mut json = tokenizer().to_value().unwrap();
     let last = json["model"]["vocab"]["k"].as_u64().unwrap();
@@ -28,12 +28,12 @@ fn a_tokenizer_is_told_from_another_and_known_again() {
     let hash = |tokenizer: Tokenizer| {
         let server = Server::open_with(tokenizer);
         let (_, _, body) = server.send("GET", "/props", "", "");
-        let told: Value = serde_json::from_str(&body).unwrap();
-        told["tokenizer_hash"].as_str().unwrap().to_owned()
+        let returned: Value = serde_json::from_str(&body).unwrap();
+        returned["tokenizer_hash"].as_str().unwrap().to_owned()
     };
     let first = hash(tokenizer());
     assert_eq!(hash(tokenizer()), first);
-    // As another format may have it, which does not change what ids mean.
+    // Another format may add this; it does not change the meaning of ids.
     let mut json = tokenizer().to_value().unwrap();
     json["truncation"] = json!({ "max_length": 7, "stride": 0, "strategy": "LongestFirst", "direction": "Right" });
     let folder = tempfile::tempdir().unwrap();
