@@ -1,6 +1,6 @@
-//! Of the stories on standard input (lines of `ember-generate text --format json`), how many are
-//! stories of the built-in grammar in which every person, thing and place is consistent:
-//! `bench/stories.sh` runs it.
+//! Counts how many stories on standard input (lines of `ember-generate text --format json`) are in
+//! the built-in grammar and consistent in every person, thing and place. `bench/stories.sh` runs
+//! it.
 
 use std::io::BufRead;
 

@@ -1,4 +1,4 @@
-//! Prepares a text from the command line and prints what was found and how fast: for measuring, see
+//! Prepares a text given on the command line and prints the results and the speed; see
 //! `bench/prepare.py`.
 //!
 //! `cargo run --release -p ember-data --example prepare -- TOKENIZER OUT TEXT...`
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// Notes when each stage begins.
+/// Records the start of each stage.
 struct Stages(Mutex<Vec<(String, Instant)>>);
 
 impl Progress for Stages {

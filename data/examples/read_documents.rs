@@ -1,5 +1,5 @@
-//! Reads files and folders and prints their documents as JSON Lines: the file, its kind, the title,
-//! the text; then what was left out, and what is known of each file. For `tools/check-readers`.
+//! Reads files and folders and prints their documents as JSON Lines (file, kind, title, text), then
+//! the skipped files and notes about each file. For `tools/check-readers`.
 //!
 //! `cargo run --release -p ember-data --example read_documents -- [CLEAN] TEXT...`, where CLEAN is
 //! auto, all or off.

@@ -1,5 +1,5 @@
-//! Saves one tokenizer of each kind with the ids it gives to a few texts: for
-//! `tools/check_tokenizers.py`, which holds Hugging Face's transformers to them.
+//! Saves one tokenizer of each kind with the ids it gives to a few texts;
+//! `tools/check_tokenizers.py` compares them with Hugging Face's transformers.
 //!
 //! `cargo run --release -p ember-data --example tokenizer_samples -- OUT`
 

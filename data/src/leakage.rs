@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_sample_of_a_large_text_tells_its_share() {
-        // A fifth of a million tokens stands in training, across the edges of blocks.
+        // A fifth of a million tokens occurs in training, across block boundaries.
         let val: Vec<u32> = (0..1_000_000).map(|place| (mix(place) % 900) as u32).collect();
         let train: Vec<u32> =
             (0..300_000).map(|place| (mix(place + (1 << 40)) % 900) as u32).chain(val[..200_000].to_vec()).collect();

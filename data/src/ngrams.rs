@@ -173,24 +173,24 @@ mod tests {
 
     #[test]
     fn two_tokens_by_hand() {
-        // a b a b c: a unigram model saw 5 tokens, 3 different; "a" twice: (2 + 3/4) / 8.
+        // a b a b c: the unigram model saw 5 tokens, 3 of them different; "a" twice: (2 + 3/4) / 8.
         let losses = losses_of(&[0, 1, 0, 1, 2], &[0, 1], 4).ngrams;
         let unigram = (2.0 + 0.75) / 8.0f64;
         assert!((losses[0] + unigram.ln()).abs() < 1e-12, "{losses:?}");
-        // After "a" came "b" twice and nothing else: (2 + 1 * unigram) / 3. The first token has no
-        // context and stays.
+        // After "a" came only "b", twice: (2 + 1 * unigram) / 3. The first token has no context, so
+        // its loss stays.
         let bigram = (2.0 + unigram) / 3.0;
         assert!((losses[1] + (unigram.ln() + bigram.ln()) / 2.0).abs() < 1e-12, "{losses:?}");
     }
 
     #[test]
     fn a_cache_foresees_what_was_said_on_this_page_alone() {
-        // Behind 1 came 2 twice and 3 once; 2 is two of the seven.
+        // After 1 came 2 twice and 3 once; 2 is two of the seven.
         let page = [1, 2, 1, 2, 1, 3, 1];
         assert!((cache_probability(&page, 2) - 0.5 * (2.0 / 7.0 + 2.0 / 3.0)).abs() < 1e-12);
         assert!((cache_probability(&[4, 5], 4) - 0.5).abs() < 1e-12, "nothing came behind 5");
         assert_eq!((cache_probability(&page, 9), cache_probability(&[], 9)), (0.0, 0.0));
-        // Names that are new on each page, each said twenty times.
+        // Names that are new on each page, each occurring twenty times.
         let pages = |from: u64| (from..from + 400).flat_map(|page| (0..20).map(move |_| (mix(page) % 1000) as u32));
         let (train, held_out): (Vec<u32>, Vec<u32>) = (pages(0).collect(), pages(1000).collect());
         let losses = losses_of(&train, &held_out, 1000);

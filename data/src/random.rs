@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn mix_is_splitmix64() {
-        // The first two outputs of SplitMix64 seeded with 0, as its authors' C code prints them.
+        // The first two outputs of SplitMix64 seeded with 0, from its authors' C code.
         assert_eq!(mix(0), 0xe220_a839_7b1d_cdaf);
         assert_eq!(mix(0x9e37_79b9_7f4a_7c15), 0x6e78_9e6a_a1b9_65f4);
     }

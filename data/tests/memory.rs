@@ -1,6 +1,6 @@
-//! Preparing a text takes memory that does not grow with the text.
+//! The memory for preparing a text does not grow with the text.
 //!
-//! A test binary of its own, because it counts every allocation of the process.
+//! A separate test binary, because it counts every allocation of the process.
 
 #![allow(clippy::unwrap_used)]
 #![allow(unsafe_code)] // an allocator that counts
@@ -17,8 +17,8 @@ struct Counting;
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is handed on to the system's allocator unchanged; `realloc` comes by its
-// default through these two.
+// SAFETY: every call is passed to the system's allocator unchanged; the default `realloc` uses
+// these two.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         PEAK.fetch_max(NOW.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
@@ -36,8 +36,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Words of a made-up language, a few of them frequent as in a real one, `after` each so many
-/// words.
+/// Writes words of a made-up language, a few of them frequent as in a real one, with `after`
+/// following every so many words.
 fn write_words(path: &Path, bytes: usize, after: &str) {
     let mut file = BufWriter::new(std::fs::File::create(path).unwrap());
     let mut written = 0;
@@ -56,8 +56,7 @@ fn write_words(path: &Path, bytes: usize, after: &str) {
     file.into_inner().unwrap();
 }
 
-/// The most bytes that were allocated at once while the text was prepared, beyond those that were
-/// before.
+/// The peak of allocated bytes during preparation, beyond those allocated before.
 fn peak_heap(path: &Path, tokenizer: &str) -> usize {
     let options = PrepareOptions {
         inputs: vec![Input::Path(path.to_owned())],
@@ -93,6 +92,7 @@ fn fifty_megabytes_need_less_than_a_gibibyte_of_heap() {
         two_lines / MB
     );
     assert!(documents < 1 << 30 && line < 1 << 30);
-    // A text held in memory would fit into the gibibyte too; twice the text must not take more.
+    // Holding the text in memory would fit into the gibibyte too, so a text twice as long must not
+    // take more.
     assert!(two_lines < line + 10 * MB);
 }

@@ -1,5 +1,5 @@
-//! What is written and read, beside what transformers saved and the package `gguf` wrote of the same
-//! models (`tools/check-formats`, which also runs llama.cpp, makes them).
+//! Compares reading and writing with transformers' files and those of the package `gguf` for the
+//! same models (made by `tools/check-formats`, which also runs llama.cpp).
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
-/// What the fixtures' `config.json` say.
+/// The shapes in the fixtures' `config.json`.
 fn shape(kind: &str) -> Shape {
     let llama = Shape {
         architecture: Architecture::Llama,
@@ -56,7 +56,7 @@ fn folder(kind: &str) -> hf::Folder {
     hf::Folder::open(&fixture(kind), shape(kind), Some(tokenizer), vec![10]).unwrap()
 }
 
-/// That two models are the same to the last bit.
+/// Asserts that two models are identical to the last bit.
 fn assert_same(one: &Model, other: &Model) {
     assert_eq!(one.shape, other.shape);
     assert_eq!(one.tensors.len(), other.tensors.len());
@@ -130,17 +130,17 @@ fn how_texts_are_drawn_goes_through_a_file() {
         gguf::write(&model, NumberType::F32, "test", &path).unwrap();
         Value::Object(gguf::File::open(&path).unwrap().model().unwrap().generation)
     };
-    for said in [
+    for settings in [
         json!({ "do_sample": true, "temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.02, "repetition_penalty": 1.1 }),
         json!({ "do_sample": false }),
         json!({}),
     ] {
-        assert_eq!(through(said.clone()), said);
+        assert_eq!(through(settings.clone()), settings);
     }
-    // What is off is left out, and so is what llama.cpp's keys have no word for.
-    let said =
+    // Knobs that are off are left out, and so are those without a key in llama.cpp.
+    let settings =
         json!({ "do_sample": true, "top_k": 0, "top_p": 1.0, "temperature": null, "num_beams": 2, "eos_token_id": 3 });
-    assert_eq!(through(said), json!({ "do_sample": true, "temperature": 1.0 }));
+    assert_eq!(through(settings), json!({ "do_sample": true, "temperature": 1.0 }));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn the_token_that_a_text_begins_with_is_kept() {
     let (file, again) = (out.path().join("model.gguf"), out.path().join("folder"));
     let folder = folder("qwen3");
     let mut model = folder.model().unwrap();
-    // Not the one that ends it, which is 10.
+    // Different from the end token, which is 10.
     model.tokenizer.as_mut().unwrap().begin_token = Some(3);
     gguf::write(&model, NumberType::F32, "test", &file).unwrap();
     let read = gguf::File::open(&file).unwrap();
@@ -181,7 +181,7 @@ fn what_was_interrupted_is_written_again_in_the_same_place() {
     assert!(refused.to_string().ends_with("the folder already has files in it; name another"));
 }
 
-/// The tokenizers that ember-train saves, and two of others.
+/// The tokenizers that ember-train saves, and two from other programs.
 fn tokenizers() -> Vec<Value> {
     let byte_level = |words: bool| json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": words });
     let bpe = |splitter: Value, normalizer: Value, ignore: bool, merges: Value| {
@@ -229,7 +229,7 @@ fn tokenizers_go_through_a_file_and_back_as_they_were() {
     }
 }
 
-/// As the server takes it, and transformers.
+/// As in the server and in transformers.
 #[test]
 fn of_several_chat_templates_the_default_one_goes_along() {
     let place = tempfile::tempdir().unwrap();
@@ -256,7 +256,7 @@ fn texts_of_llama_3_begin_with_its_token_where_the_file_does_not_say_so() {
         gguf::write(&folder.model().unwrap(), NumberType::F32, "test", &path).unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
         let place = bytes.windows(KEY.len()).position(|window| window == KEY).unwrap();
-        bytes[place] = b'T'; // another key, which nobody knows
+        bytes[place] = b'T'; // an unknown key
         std::fs::write(&path, bytes).unwrap();
         let file = gguf::File::open(&path).unwrap();
         let read = file.model().unwrap().tokenizer.unwrap().json;

@@ -1,5 +1,5 @@
-//! Files of nanoGPT's and llama2.c's own programs, beside what transformers saved of the same
-//! weights (`tools/check-formats` makes them, and compares logits and tokens too).
+//! Files from nanoGPT and llama2.c themselves, compared with transformers' files of the same
+//! weights (made by `tools/check-formats`, which compares logits and tokens too).
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ fn source(path: &Path) -> Source {
     Source::open(path).unwrap().unwrap()
 }
 
-/// That two models are the same to the last bit.
+/// Asserts that two models are identical to the last bit.
 fn assert_same(one: &Model, other: &Model) {
     assert_eq!(one.shape, other.shape);
     assert_eq!(one.tensors.len(), other.tensors.len());
@@ -26,7 +26,7 @@ fn assert_same(one: &Model, other: &Model) {
     }
 }
 
-/// What the `config.json` of `nanogpt` says.
+/// The shape in the `config.json` of `nanogpt`.
 fn nanogpt() -> Shape {
     Shape {
         architecture: Architecture::Gpt2,
@@ -46,7 +46,7 @@ fn nanogpt() -> Shape {
     }
 }
 
-/// What the `config.json` of `llama2c` say.
+/// The shape in the `config.json` files of `llama2c`.
 fn llama2c(tied_head: bool) -> Shape {
     Shape {
         architecture: Architecture::Llama,
@@ -89,7 +89,7 @@ fn files_of_llama2c_are_transformers_s_llama() {
     }
 }
 
-/// What chat templates write as `bos_token`.
+/// The `bos_token` of chat templates.
 #[test]
 fn a_folder_names_the_token_that_its_tokenizer_puts_before_texts() {
     let out = tempfile::tempdir().unwrap();
@@ -115,14 +115,14 @@ fn llama2c_s_file_is_written_as_it_was_read() {
     llama2c::write(&model, &path).unwrap();
     let (ours, theirs) = (std::fs::read(&path).unwrap(), std::fs::read(fixture("llama2c/v0/model.bin")).unwrap());
     assert_eq!(ours.len(), theirs.len());
-    // The tables of the angles, before the head, come of another cosine.
+    // The tables of rotary angles, before the head, differ in the last digits of their cosines.
     let head = ours.len() - 4 * 340 * 16;
     let tables = head - 4 * 16 * 4;
     assert_eq!((&ours[..tables], &ours[head..]), (&theirs[..tables], &theirs[head..]));
     for (ours, theirs) in ours[tables..head].as_chunks::<4>().0.iter().zip(theirs[tables..head].as_chunks::<4>().0) {
         assert!((f32::from_le_bytes(*ours) - f32::from_le_bytes(*theirs)).abs() < 1e-5);
     }
-    // The tokenizer's scores are ranks of merges, in the same order as SentencePiece's own.
+    // The tokenizer's scores are merge ranks, in the order of SentencePiece's own.
     let again = source(&path);
     let tokenizer = |model: &Model| model.tokenizer.clone().unwrap();
     assert_eq!(tokenizer(&again.model().unwrap()), tokenizer(&model));
@@ -143,9 +143,9 @@ fn another_model_s_tokenizer_is_not_written_over() {
     llama2c::write(&model, &out.path().join("again.bin")).unwrap(); // the same tokenizer serves both
     let ours = std::fs::read(&beside).unwrap();
     let mut older = ours.clone();
-    older[0] ^= 1; // the length of its longest token, which readers go without
+    older[0] ^= 1; // the length of its longest token, which readers ignore
     std::fs::write(&beside, older).unwrap();
-    llama2c::write(&model, &path).unwrap(); // with the model it is replaced
+    llama2c::write(&model, &path).unwrap(); // rewriting the model replaces it
     assert!(std::fs::read(&beside).unwrap() == ours);
     std::fs::write(&beside, "another's").unwrap();
     let error = llama2c::write(&model, &path).unwrap_err().to_string();
@@ -193,7 +193,8 @@ fn sentencepiece_s_tokenizer_goes_through_a_gguf_and_back_as_it_was() {
     let mut model = opened.model().unwrap();
     gguf::write(&model, NumberType::F32, "test", &path).unwrap();
     assert_eq!(source(&path).model().unwrap().tokenizer, model.tokenizer);
-    // One without a token before every text, and with an order of its own.
+    // A tokenizer without a token before every text, and with an order that differs from the
+    // vocabulary's.
     let json = &mut model.tokenizer.as_mut().unwrap().json;
     json["post_processor"] = Value::Null;
     json["model"]["merges"].as_array_mut().unwrap().retain(|merge| merge[1] != "e");
@@ -211,7 +212,7 @@ fn sentencepiece_s_tokenizer_goes_through_a_gguf_and_back_as_it_was() {
     assert!(!again["model"]["merges"].as_array().unwrap().iter().any(|merge| merge[1] == "e"));
 }
 
-/// As transformers saves Llama's tokenizers since its version 5.
+/// The format of Llama's tokenizers in transformers since version 5.
 #[test]
 fn pieces_whose_spaces_are_marked_as_they_are_split_go_into_a_gguf() {
     let out = tempfile::tempdir().unwrap();
@@ -230,7 +231,7 @@ fn pieces_whose_spaces_are_marked_as_they_are_split_go_into_a_gguf() {
     };
     assert_eq!(through("first", false).unwrap(), own);
     assert_eq!(through("always", false).unwrap(), own);
-    // Without one before a text, and so none that is taken away.
+    // Without a space before a text, and so without removing one.
     let plain = through("never", false).unwrap();
     let json = &plain.as_ref().unwrap().json;
     assert_eq!(

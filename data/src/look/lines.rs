@@ -302,7 +302,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What is told of documents that come in windows of so many bytes.
+    /// The statistics of documents read in windows of at most `most` bytes.
     fn lines(documents: &[String], most: usize) -> Lines {
         let mut counts = LineCounts::default();
         for (document, text) in (0..).zip(documents) {
@@ -346,8 +346,8 @@ mod tests {
             most in 1usize..90,
         ) {
             let documents = vec![lines_of; 5].concat(); // so that lines are repeated
-            let told = |most| serde_json::to_string(&lines(&documents, most)).unwrap();
-            prop_assert_eq!(told(most), told(usize::MAX));
+            let summary = |most| serde_json::to_string(&lines(&documents, most)).unwrap();
+            prop_assert_eq!(summary(most), summary(usize::MAX));
         }
     }
 }

@@ -14,7 +14,7 @@ fn look_at(files: &[(&str, String)]) -> Look {
     look(&options, &Silent).unwrap()
 }
 
-/// Made-up prose of so many words, all its own.
+/// Made-up prose of this many words, unique to its number.
 fn prose(number: u64, words: u64) -> String {
     let end = |place: u64| if place % 20 == 19 { "\n" } else { " " };
     let word = |place: u64| format!("w{}{}", crate::random::mix(number << 32 | place) % 9000, end(place));
@@ -98,9 +98,10 @@ fn encodings_that_were_guessed_are_said() {
     let options = PrepareOptions { inputs, out: folder.path().to_owned(), ..PrepareOptions::default() };
     let look = look(&options, &Silent).unwrap();
     assert_eq!(look.bytes as usize, 3 * russian.len() + japanese.len());
-    let said = "3 files are not UTF-8, so the encoding was guessed (1 ISO-2022-JP, 2 windows-1251); least certain: ";
-    assert!(look.encodings.as_ref().is_some_and(|line| line.starts_with(said)), "{:?}", look.encodings);
-    assert!(look.to_string().contains(said));
+    let expected =
+        "3 files are not UTF-8, so the encoding was guessed (1 ISO-2022-JP, 2 windows-1251); least certain: ";
+    assert!(look.encodings.as_ref().is_some_and(|line| line.starts_with(expected)), "{:?}", look.encodings);
+    assert!(look.to_string().contains(expected));
 }
 
 #[test]

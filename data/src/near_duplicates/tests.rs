@@ -16,25 +16,25 @@ fn groups_of(texts: &[String]) -> Vec<Vec<usize>> {
     near.finish().groups
 }
 
-fn runs(text: &str) -> BTreeSet<u64> {
-    let mut runs = BTreeSet::new();
-    shingles::<SHINGLE_WORDS>(text, &mut |run| {
-        runs.insert(run);
+fn shingle_set(text: &str) -> BTreeSet<u64> {
+    let mut hashes = BTreeSet::new();
+    shingles::<SHINGLE_WORDS>(text, &mut |hash| {
+        hashes.insert(hash);
     });
-    runs
+    hashes
 }
 
 fn jaccard(one: &str, two: &str) -> f64 {
-    let (one, two) = (runs(one), runs(two));
+    let (one, two) = (shingle_set(one), shingle_set(two));
     one.intersection(&two).count() as f64 / one.union(&two).count() as f64
 }
 
-/// A text of so many words, a pure function of its number.
+/// A text of this many words, a pure function of its number.
 fn prose(number: u64, words: u64) -> Vec<String> {
     (0..words).map(|place| format!("w{}", mix(number << 32 | place) % 5000)).collect()
 }
 
-/// The same with every `distance`-th word another one.
+/// The same text with every `distance`-th word replaced.
 fn edited(text: &[String], distance: usize) -> String {
     let words = text.iter().enumerate().map(|(place, word)| match place % distance {
         0 => format!("x{place}"),
@@ -43,7 +43,7 @@ fn edited(text: &[String], distance: usize) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The sets of documents that pairs with at least this similarity join.
+/// The sets of documents joined by pairs with at least this similarity.
 fn joined(texts: &[String], least: f64) -> Vec<usize> {
     let mut set: Vec<usize> = (0..texts.len()).collect();
     for one in 0..texts.len() {
@@ -77,8 +77,8 @@ fn the_documents_that_datasketch_finds() {
     for Pair { pair: (one, two), exact } in &fixture.jaccard {
         assert!((jaccard(&texts[*one], &texts[*two]) - exact).abs() < 1e-12, "{one} {two}");
         let [one, two] = [one, two].map(|number| Signature::new(&texts[*number]).unwrap());
-        // Four standard deviations of the shortest documents, whose runs fill a third of the
-        // places.
+        // Four standard deviations for the shortest documents, whose shingles fill a third of the
+        // bins.
         assert!((one.similarity(&two) - exact).abs() < 0.25);
     }
     assert_eq!(groups_of(texts), fixture.groups);
@@ -104,7 +104,7 @@ fn the_estimate_is_fair() {
     }
 }
 
-/// Against every pair's similarity: what is clearly alike is together, and nothing else is. The
+/// Compared with every pair's similarity: clearly similar texts are grouped, and no others. The
 /// texts are fixed, since the estimate may fail once in many.
 #[test]
 fn groups_are_those_of_brute_force() {

@@ -263,7 +263,7 @@ mod tests {
     }
 
     proptest! {
-        /// Of any text, the words are those that a plain walk over its characters finds.
+        /// For any text, the words are those found by a simple walk over its characters.
         #[test]
         fn words_are_those_of_a_walk_over_the_characters(text in "([a-zA-Z0-9 .,éÉßК中ก\u{212a}-]{0,9}[a-z ]{0,70}){0,6}") {
             let (mut plain, mut word) = (Vec::new(), String::new());

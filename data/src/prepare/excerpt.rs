@@ -174,7 +174,7 @@ mod tests {
             let part = excerpt(&options, content.len() as u64 / 4, place.path()).unwrap().unwrap();
             assert!((0.2..0.45).contains(&part.share), "{name}: {}", part.share);
             let estimate = prepare(&part.options, &Silent).unwrap();
-            // Both splits together: of a few blocks, not just a tenth can validate.
+            // Both splits together: of a few blocks, more than a tenth may be validation.
             let count = |manifest: &crate::prepare::Manifest| (manifest.train.tokens + manifest.val.tokens) as f64;
             let tokens = count(&estimate) / part.share;
             assert!((tokens / count(&whole) - 1.0).abs() < 0.05, "{name}: {tokens}");

@@ -55,7 +55,7 @@ fn many_documents(count: usize) -> String {
 #[test]
 fn documents_stand_between_ends_of_text() {
     let prepared = text(&format!("aa{END_OF_TEXT}\n{END_OF_TEXT}b{END_OF_TEXT}a"), "chars");
-    // "aa", "b" and "a" (the blank one is left out); a b <|endoftext|> are 0 1 2.
+    // "aa", "b" and "a" (the blank document is left out); a b <|endoftext|> are 0 1 2.
     let (train, val) = prepared.ids();
     assert_eq!(prepared.manifest.vocab_size, 3);
     let documents = |ids: &[u32]| {
@@ -71,8 +71,8 @@ fn documents_stand_between_ends_of_text() {
 #[test]
 fn bits_per_byte_are_of_the_tokens_that_are_predicted_and_of_their_text() {
     for (of, tokenizer, tokens, predicted, text_bytes) in [
-        (format!("aaaaaaaaa{END_OF_TEXT}abc"), "bytes", 5, 4.0, 3.0), // <|endoftext|> is given
-        ("abcdefghijklmnopqrstuvwxyzabcd".to_owned(), "bytes", 4, 3.0, 2.0), // the first byte is
+        (format!("aaaaaaaaa{END_OF_TEXT}abc"), "bytes", 5, 4.0, 3.0), // <|endoftext|> is the context
+        ("abcdefghijklmnopqrstuvwxyzabcd".to_owned(), "bytes", 4, 3.0, 2.0), // the first byte is the context
         ("abcdefghijklmnopqrsé".to_owned(), "chars", 2, 1.0, 2.0),
     ] {
         let manifest = text(&of, tokenizer).manifest;
@@ -94,8 +94,9 @@ fn of_what_the_tokenizer_lacks_no_bits_are_told() {
     assert!(known.bits_per_byte(1.0).is_some() && known.train.unknown == 0);
     let unknown = prepared("a b c d ");
     assert_eq!((unknown.bits_per_byte(1.0), unknown.train.unknown * 2), (None, unknown.train.tokens));
-    let told = |manifest: &Manifest| manifest.report.notes.iter().any(|note| note.starts_with("50.0% of the tokens"));
-    assert!(told(&unknown) && !told(&known), "{:?}", unknown.report.notes);
+    let is_reported =
+        |manifest: &Manifest| manifest.report.notes.iter().any(|note| note.starts_with("50.0% of the tokens"));
+    assert!(is_reported(&unknown) && !is_reported(&known), "{:?}", unknown.report.notes);
 }
 
 #[test]
@@ -147,8 +148,8 @@ fn the_built_in_corpus_carries_its_marks() {
     assert!(TrainWindows::new(&data.train, 128, 1, manifest.window_rule, Some(end)).unwrap().windows_per_pass() > 1700);
 }
 
-/// The built-in stories with a tokenizer whose end token has another name: it stands between them,
-/// and prompts open with it.
+/// The built-in stories with a tokenizer whose end token has another name: it separates them, and
+/// prompts begin with it.
 #[test]
 fn stories_take_a_tokenizer_whose_end_has_another_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -217,7 +218,7 @@ fn the_report_reads_well() {
     assert!(report.contains("in both splits        0 documents"), "{report}");
 }
 
-/// A folder of texts, by their names in it.
+/// A folder of texts with these names.
 fn folder_of(files: &[(&str, &[u8])]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, content) in files {
@@ -261,7 +262,7 @@ fn what_cannot_be_used_in_a_folder_is_left_out_and_said() {
     ] {
         assert!(report.contains(line), "{line}\n{report}");
     }
-    // Named by itself it is an error; so is a folder of nothing else.
+    // As an explicit input it is an error, and so is a folder with nothing else.
     let named = |name: &str| {
         let options = options(folder.path(), vec![Input::Path(texts.join(name))], "chars");
         format!("{:#}", prepare(&options, &Silent).unwrap_err())
@@ -344,9 +345,10 @@ fn a_manifest_says_what_each_file_was_and_held() {
     assert_eq!(old.encoding.unwrap().encoding.name(), "windows-1251");
     assert_eq!((mail.changes.quoted_lines, mail.titles[0].1.as_str()), (2, "Tea"));
     assert_eq!(notes.titles, [(1, "Notes".to_owned())]);
-    // One document may be cut, and then counts in both.
-    let told = manifest.sources.iter().fold([0, 0], |sum, one| [sum[0] + one.documents[0], sum[1] + one.documents[1]]);
-    assert_eq!(told, [manifest.train.documents, manifest.val.documents]);
+    // A document may be cut, and then counts in both.
+    let counted =
+        manifest.sources.iter().fold([0, 0], |sum, one| [sum[0] + one.documents[0], sum[1] + one.documents[1]]);
+    assert_eq!(counted, [manifest.train.documents, manifest.val.documents]);
     let report = manifest.report.to_string();
     assert!(report.contains("1 file is not UTF-8, so the encoding was guessed"), "{report}");
     assert!(report.contains("Cleaned: 2 lines of quoted mail."), "{report}");

@@ -7,7 +7,7 @@ fn found(kind: Kind, text: &str) -> Vec<&str> {
     find(text).into_iter().filter(|finding| finding.kind == kind).map(|finding| &text[finding.range]).collect()
 }
 
-/// Each text with what is to be found of the kind in it.
+/// Checks each text's expected findings of a kind.
 fn check(kind: Kind, cases: &[(&str, &[&str])]) {
     for (text, expected) in cases {
         assert_eq!(found(kind, text), *expected, "{text}");
@@ -103,7 +103,7 @@ fn spaces_that_no_line_ends_at_part_groups_of_digits() {
 
 #[test]
 fn keys() {
-    // Put together here, so that no scanner takes this file for a leak.
+    // Assembled here, so that scanners do not take this file for a leak.
     let random = "q9Zx3Lk8Vb2Nw7Rt5Yp1Gh6Jd4Mf0Sc8Ae2";
     for known in [
         "AKIA".to_owned() + "IOSFODNN7EXAMPLE",
@@ -138,7 +138,7 @@ fn keys() {
 
 #[test]
 fn card_numbers() {
-    // Numbers that the networks give to be tested with.
+    // The card networks' test numbers.
     for card in [
         "4111 1111 1111 1111",
         "5555-5555-5555-4444",
@@ -194,7 +194,7 @@ fn what_overlaps_is_found_once() {
     assert_eq!(kinds, [Kind::Iban, Kind::TelephoneNumber]);
 }
 
-/// A text as it comes out masked, handed in in pieces of so many bytes.
+/// The masked text and the number of findings, processed in pieces of about this many bytes.
 fn masked(text: &str, piece: usize) -> (String, u64) {
     let (mut masking, mut out) = (Masking::default(), String::new());
     let mut sink = |text: &str| -> Result<(), ()> {

@@ -1,10 +1,10 @@
-//! What of a document's file is its text, and where it stands in it.
+//! Which parts of a document's file are its text, and in which order.
 #![allow(clippy::unwrap_used)]
 
 use super::hostile_tests::zip;
 use super::*;
 
-/// The text of a file, or why there is none.
+/// The text of a file, or its error.
 fn read_of(name: &str, bytes: &[u8], clean: Clean) -> Result<String, Error> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
@@ -384,7 +384,7 @@ fn a_page_that_a_browser_saved_in_one_file_is_read_as_a_page() {
 
 #[test]
 fn parquet_whose_compression_is_not_read_says_what_helps() {
-    // `pyarrow.parquet.write_table` wrote it.
+    // Written by `pyarrow.parquet.write_table`.
     let brotli = include_bytes!("../../tests/fixtures/brotli.parquet");
     let error = read_of("a.parquet", brotli, Clean::Auto).unwrap_err().to_string();
     assert!(error.ends_with("(not supported); write it again with zstd, gzip or snappy"), "{error}");

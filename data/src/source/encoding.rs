@@ -320,7 +320,7 @@ mod tests {
     use super::*;
     use encoding_rs::ISO_2022_JP;
 
-    /// The text of these bytes, or the line that says why there is none; and what they were guessed to be.
+    /// The text of these bytes, or the error's line; and the detected encoding.
     fn read(bytes: &[u8], set: Option<&'static Encoding>) -> (Result<String, String>, Option<&'static str>) {
         let (found, mut text) = (Cell::new(None), String::new());
         let read = as_utf8(Box::new(bytes), set, &found).and_then(|mut reader| reader.read_to_string(&mut text));
@@ -347,10 +347,10 @@ mod tests {
     fn what_does_not_belong_into_a_text_says_what_helps() {
         let drop = |encoding: &str| format!("drop invalid bytes with iconv -c -f {encoding} -t UTF-8 FILE > NEW");
         let damaged = ["é".repeat(20).as_bytes(), b"\xff"].concat();
-        let told = |set| read(&damaged, set).0.unwrap_err();
+        let error = |set| read(&damaged, set).0.unwrap_err();
         let is_not = "a.txt is not UTF-8 text: byte 40 (0xFF) does not belong there";
-        assert_eq!(told(None), format!("{is_not}; {}, or set its encoding", drop("UTF-8")));
-        assert_eq!(told(Some(UTF_8)), format!("{is_not}; set another encoding, or {}", drop("UTF-8")));
+        assert_eq!(error(None), format!("{is_not}; {}, or set its encoding", drop("UTF-8")));
+        assert_eq!(error(Some(UTF_8)), format!("{is_not}; set another encoding, or {}", drop("UTF-8")));
         let marked = read(b"\xff\xfea\0b", None).0.unwrap_err();
         assert!(marked.ends_with(&format!("byte 4 does not belong there; {}", drop("UTF-16LE"))), "{marked}");
     }

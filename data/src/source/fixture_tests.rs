@@ -1,5 +1,5 @@
-//! Files as people's programs write them, beside what pandoc, poppler and Python read in them; and
-//! the same files damaged. `tools/check-readers --fixtures` made them.
+//! Files from common programs compared with what pandoc, poppler and Python read in them, and
+//! damaged versions of these files. `tools/check-readers --fixtures` made them.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -31,7 +31,7 @@ fn normalised(text: &str) -> String {
 
 type Found = Result<(Vec<(Option<String>, String)>, FileNotes), Error>;
 
-/// The titles and texts of the documents of a file, named by itself.
+/// The titles and texts of a file's documents, with the file given explicitly.
 fn documents(path: &Path, clean: Clean) -> Found {
     let mut listing = Listing::default();
     listing.add_path(path)?;
@@ -52,8 +52,8 @@ fn documents(path: &Path, clean: Clean) -> Found {
     Ok((documents, notes))
 }
 
-/// How many characters two texts have in common, in order, at least: what is the same before the
-/// first and behind the last difference.
+/// A lower bound of the characters that two texts have in common, in order: the lengths of their
+/// common prefix and suffix.
 fn same_at_ends(ours: &str, theirs: &str) -> usize {
     let equal = |(one, other): &(char, char)| one == other;
     let before = ours.chars().zip(theirs.chars()).take_while(equal).count();
@@ -129,7 +129,7 @@ fn what_an_encoding_is_taken_for_is_said() {
     }
 }
 
-/// Thirty damages of a file: cut short, bytes changed, parts left out or doubled.
+/// Thirty damaged versions of a file: truncated, bytes changed, parts removed or repeated.
 fn damaged(whole: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     (0..30u64).map(|number| {
         let draw = |place: u64| crate::random::mix(number * 1000 + place) as usize;

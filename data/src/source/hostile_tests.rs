@@ -1,5 +1,5 @@
-//! Files that are made to take all memory, all time or the stack of whoever reads them: each ends
-//! soon, in a line or in little text, and the rest of its folder is read.
+//! Files that try to exhaust memory, time or stack: each ends soon, with an error's line or little
+//! text, and the rest of its folder is read.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -33,7 +33,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A PDF of these objects, the first of them its catalogue, with its table of references.
+/// A PDF of these objects, the first of them its catalog, with a cross-reference table.
 fn pdf(objects: &[&str]) -> Vec<u8> {
     let (mut bytes, mut places) = (b"%PDF-1.4\n".to_vec(), Vec::new());
     for (number, object) in (1..).zip(objects) {
@@ -52,7 +52,7 @@ fn stream(dictionary: &str, content: &str) -> String {
     format!("<< {dictionary} /Length {} >>\nstream\n{content}\nendstream", content.len())
 }
 
-/// A PDF of one page, whose content is packed so many times.
+/// A PDF of one page, whose content is compressed this many times.
 fn packed_pdf(content: &[&[u8]], times: usize) -> Vec<u8> {
     let mut content = content.concat();
     for _ in 0..times {
@@ -63,7 +63,7 @@ fn packed_pdf(content: &[&[u8]], times: usize) -> Vec<u8> {
     let font = "<< /Font << /F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>";
     let page = format!("<< /Type /Page /Parent 2 0 R /MediaBox [0 0 99 99] /Resources {font} /Contents 4 0 R >>");
     let whole = pdf(&["<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [3 0 R] /Count 1 >>", &page]);
-    // The content in front of the table; where that is then, a reader finds out by itself.
+    // The content precedes the table, whose offset then changes; readers repair that.
     let filters = "/FlateDecode ".repeat(times);
     let head = format!("4 0 obj\n<< /Filter [{filters}] /Length {} >>\nstream\n", content.len());
     let table = whole.windows(5).position(|window| window == b"xref\n").unwrap();
@@ -211,10 +211,10 @@ fn hostile_files_end_soon_and_the_rest_of_their_folder_is_read() {
         assert!(started.elapsed() < Duration::from_secs(30), "{}: {:?}", file.name, started.elapsed());
     }
     assert_eq!(usable, "usable");
-    let told = listing.files.iter().map(|file| &*file.name);
-    let told: Vec<&str> = told.chain(listing.left_out.iter().map(|one| one.name.as_str())).collect();
+    let names = listing.files.iter().map(|file| &*file.name);
+    let names: Vec<&str> = names.chain(listing.left_out.iter().map(|one| one.name.as_str())).collect();
     for (name, _) in &files {
-        assert!(told.iter().any(|one| one.contains(name)), "{name} is neither read nor left out");
+        assert!(names.iter().any(|one| one.contains(name)), "{name} is neither read nor left out");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What of a folder or an archive is not read, and what is said of it.
+//! What is not read of a folder or an archive, and how that is reported.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -15,7 +15,7 @@ fn folder_of(files: &[(&str, &[u8])]) -> tempfile::TempDir {
     folder
 }
 
-/// What is read of a folder, and what is told of the rest, in lines without the folder's name.
+/// The files read of a folder, and the reports about the others, without the folder's name.
 fn listed(folder: &Path) -> (Vec<String>, Vec<String>) {
     let mut listing = Listing::default();
     listing.add_path(folder).unwrap();
@@ -28,7 +28,7 @@ fn listed(folder: &Path) -> (Vec<String>, Vec<String>) {
     (files, LeftOut::told(&listing.left_out).iter().map(|line| short(line)).collect())
 }
 
-/// A tar archive of one file, and of links to it of these kinds.
+/// A tar archive of one file, and of links of these kinds to it.
 fn tar_of(links: &[(&str, tar::EntryType)]) -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
@@ -55,10 +55,10 @@ fn packed_files_that_are_not_read_say_to_unpack_them() {
         ("unnamed", b"BZh91AY&SY\x01\x02"),
         ("words.7z", b"a text by the name of an archive"),
     ]);
-    let (files, told) = listed(folder.path());
+    let (files, reported) = listed(folder.path());
     assert_eq!(files, ["a.txt", "called-so.rar/one.txt", "latin1.br", "words.7z"]);
     let why = "is packed in an unsupported format; unpack it first (gzip, zstd, zip and tar are read)";
-    assert_eq!(told, [format!("3 packed files, the first: b.txt.xz {why}")]);
+    assert_eq!(reported, [format!("3 packed files, the first: b.txt.xz {why}")]);
 }
 
 #[cfg(unix)]
@@ -67,9 +67,9 @@ fn links_to_nothing_and_those_in_archives_are_told() {
     let links = [("same.txt", tar::EntryType::Link), ("soft.txt", tar::EntryType::Symlink)];
     let folder = folder_of(&[("a.txt", b"text"), ("x.tar", &tar_of(&links))]);
     std::os::unix::fs::symlink("nothing.txt", folder.path().join("gone.txt")).unwrap();
-    let (files, told) = listed(folder.path());
+    let (files, reported) = listed(folder.path());
     assert_eq!(files, ["a.txt", "x.tar/one.txt"]);
-    assert_eq!(told, ["3 links, the first: gone.txt is a link to a missing file"]);
+    assert_eq!(reported, ["3 links, the first: gone.txt is a link to a missing file"]);
 }
 
 #[test]

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Input that nothing comes from.
+    /// Input that never delivers anything.
     struct Silence;
 
     impl Read for Silence {

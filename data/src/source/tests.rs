@@ -185,11 +185,11 @@ fn files_of_other_programs_are_not_taken_for_text_and_say_what_helps() {
     let name = |name: &str| name.strip_prefix(&format!("{}/", folder.0.path().display())).unwrap().to_owned();
     let files: Vec<_> = listing.files.iter().map(|file| name(&file.name)).collect();
     assert_eq!(files, ["a.txt", "plain.doc", "rich.doc", "server.key", "texts.tar/xl/sheet.xml"]);
-    let told = LeftOut::told(&listing.left_out).join("\n").replace(&format!("{}/", folder.0.path().display()), "");
+    let reported = LeftOut::told(&listing.left_out).join("\n").replace(&format!("{}/", folder.0.path().display()), "");
     let expected = "3 documents in an unsupported format, the first: letter.doc is a document in an unsupported \
                     format; save it as .docx (LibreOffice converts many at once)\n\
                     1 spreadsheet: sums.xlsx is a spreadsheet; save the sheet that has text as CSV";
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     for one in listing.left_out {
         let again: LeftOut = serde_json::from_str(&serde_json::to_string(&one).unwrap()).unwrap();
         assert_eq!(again, one, "a manifest keeps it");
@@ -249,8 +249,8 @@ fn pages_and_recipes_that_these_programs_wrote_are_no_text() {
     let name = |name: &str| name.strip_prefix(&format!("{}/", folder.0.path().display())).unwrap().to_owned();
     let files: Vec<_> = listing.files.iter().map(|file| name(&file.name)).collect();
     assert_eq!(files, ["about.md", "mine.html", "other.toml"]);
-    let told = LeftOut::told(&listing.left_out).join("\n").replace(&format!("{}/", folder.0.path().display()), "");
-    assert_eq!(told, "3 files written by Ember, the first: plan.toml");
+    let reported = LeftOut::told(&listing.left_out).join("\n").replace(&format!("{}/", folder.0.path().display()), "");
+    assert_eq!(reported, "3 files written by Ember, the first: plan.toml");
     let line = error_of("page.html", &page(mark));
     assert_eq!(line, "page.html is a page or a recipe that Ember wrote, not text; name the text itself");
 }
@@ -270,7 +270,7 @@ fn text_in_utf16_with_its_mark_is_text() {
         let folder = Folder::new();
         folder.write("a.txt", &utf16("\u{feff}in a folder", order));
         assert_eq!(documents(folder.0.path(), "text").unwrap(), ["in a folder"]);
-        // A character of two code units across the end of a block of 65,536 bytes behind the mark.
+        // A surrogate pair across the end of a block of 65,536 bytes after the byte order mark.
         let long = format!("{}🙂{}", "a".repeat(32767), "b".repeat(70_000));
         assert_eq!(read_as("a.txt", &utf16(&format!("\u{feff}{long}"), order)).unwrap(), [long]);
     }
@@ -279,7 +279,7 @@ fn text_in_utf16_with_its_mark_is_text() {
 #[test]
 fn text_that_is_said_to_be_utf16_is_not_taken_for_binary() {
     let folder = Folder::new();
-    // So many of its characters end in a zero that it is not guessed.
+    // Many of its characters have a zero low byte, so the encoding is not detected.
     let text = "一一一一 Ā\n";
     let path = folder.write("a.txt", &utf16(text, u16::to_le_bytes));
     assert!(documents(&path, "text").is_err());
@@ -319,7 +319,7 @@ fn damaged_parquet_never_panics_out_of_the_library() {
             let folder = Folder::new();
             let mut listing = Listing::default();
             listing.add_path(&folder.write("a.parquet", &damaged)).unwrap();
-            // Whatever comes of it, the process goes on; what is refused names the file.
+            // Any result is fine if the process survives; an error names the file.
             if let Err(error) =
                 read::<anyhow::Error>(&listing.files[0], &reading("text"), &AtomicU64::new(0), &mut |_| Ok(()))
             {
@@ -409,7 +409,7 @@ fn errors_name_the_file_and_the_place() {
     assert!(missing.starts_with("cannot read no/such/file; name a file or folder that exists"), "{missing}");
 }
 
-/// A reader that returns as little as it likes.
+/// A reader that returns a few bytes at a time.
 struct Trickle<'a>(&'a [u8], usize);
 
 impl Read for Trickle<'_> {
@@ -423,8 +423,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn separators_and_characters_survive_the_borders_of_blocks(before in 0usize..40, step in 1usize..100_000) {
-        // A separator, or a character of several bytes, stands across the end of the first block of
-        // a megabyte.
+        // A separator, or a multi-byte character, crosses the end of the first megabyte block.
         let first = "é".repeat(((1 << 20) - before) / 2);
         for border in ["<|endoftext|>", "<|end<|endoftext|>", "🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂"] {
             let whole = format!("{first}{border}rest");

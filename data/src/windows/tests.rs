@@ -51,7 +51,7 @@ fn too_short_texts_are_told_what_would_fit() {
 
 #[test]
 fn whole_documents_share_a_validation_window() {
-    // With their ends the documents are 4, 5, 3 and 21 targets long; 10 fit in a window.
+    // Including their end tokens, the documents have 4, 5, 3 and 21 targets; 10 fit in a window.
     let windows = ValWindows::new(&documents(&[3, 4, 2, 20]), 10, WindowRule::DocumentStart, Some(END)).unwrap();
     let (batch, counted) = windows.batch(0..windows.len()).unwrap();
     assert_eq!(counted, [9, 3, 10, 10, 1]);
@@ -77,7 +77,7 @@ proptest! {
         starts.sort_unstable();
         prop_assert!(starts.windows(2).all(|pair| pair[1] - pair[0] == context_length as u64));
         prop_assert!(starts[n as usize - 1] + (context_length as u64) < u64::from(count));
-        // At most one window's worth of tokens is left out at either end of a pass.
+        // At most one window's worth of tokens is unused at either end of a pass.
         prop_assert!((n + 2) * context_length as u64 + 1 > u64::from(count));
     }
 
@@ -93,7 +93,7 @@ proptest! {
         }
     }
 
-    /// However long a document is; of the last one the end may be left out, where no whole window is.
+    /// However long a document is; only the last one's end, too short for a window, may be unused.
     #[test]
     fn every_token_of_a_long_document_is_learned_in_each_pass(
         lengths in proptest::collection::vec(0usize..30, 1..40), context_length in 1usize..25, seed: u64,

@@ -144,7 +144,7 @@ mod tests {
     }
 
     proptest! {
-        /// The half of a step, and what float16 loses of the scale.
+        /// Half a quantization step, and float16's rounding of the scale.
         #[test]
         fn blocks_lose_half_a_step(values in prop::collection::vec(-100.0f32..100.0, BLOCK)) {
             let most = values.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
@@ -152,7 +152,7 @@ mod tests {
                 let mut bytes = Vec::new();
                 encode(kind, &values, &mut bytes);
                 prop_assert_eq!(bytes.len(), block(kind).1);
-                // At the other end of the sixteen steps there is one less.
+                // One end of the range of sixteen steps has one step fewer.
                 let room = if kind == NumberType::Q4_0 { 1.01 } else { 0.51 };
                 for (value, read) in values.iter().zip(decode(kind, &bytes).iter()) {
                     prop_assert!((value - read).abs() <= most / steps * room + most * 1e-3, "{} {}", value, read);

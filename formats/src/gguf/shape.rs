@@ -114,7 +114,7 @@ mod tests {
     use super::super::{header::Header, keys::Cursor};
     use super::*;
 
-    /// What a file whose only key is put by `put` is asked by `ask`.
+    /// The result of `ask` on a file whose only keys are written by `put`.
     fn asked<T>(put: impl FnOnce(&mut Header), ask: impl FnOnce(&Keys) -> T) -> T {
         let mut header = Header::default();
         put(&mut header);

@@ -205,7 +205,7 @@ mod tests {
     use super::super::{header::Header, keys::Cursor};
     use super::*;
 
-    /// The `tokenizer.json` of a file with these tokens, and with what `more` puts behind them.
+    /// The `tokenizer.json` of a file with these tokens, and with the keys that `more` adds.
     fn of(model: &str, tokens: &[(&str, TokenKind)], more: impl FnOnce(&mut Header)) -> Result<Value, String> {
         let mut header = Header::default();
         header.string("tokenizer.ggml.model", model);
@@ -216,7 +216,7 @@ mod tests {
         read(&keys, tokens.len()).map(|tokenizer| tokenizer.unwrap().json)
     }
 
-    /// Of bytes and pairs of them.
+    /// A byte-level BPE tokenizer.
     fn of_bytes(tokens: &[(&str, TokenKind)]) -> Result<Value, String> {
         of(MERGED, tokens, |header| {
             header.string("tokenizer.ggml.pre", GPT2_SPLIT);
@@ -224,7 +224,8 @@ mod tests {
         })
     }
 
-    /// The ids that the library gives: of the vocabulary, else the next that is free behind it.
+    /// The ids that the tokenizers library assigns: the vocabulary's, otherwise the next free one
+    /// after it.
     fn ids(json: &Value) -> Vec<(String, u64)> {
         let vocabulary = json["model"]["vocab"].as_object().unwrap();
         let mut next = vocabulary.len() as u64;
@@ -246,7 +247,7 @@ mod tests {
             vec![("a", Normal), ("b", Normal), ("ab", Normal), ("[PAD3]", Unused), ("<s>", Control)],
             vec![("a", Normal), ("b", Normal), ("ab", Normal), ("<s>", Control), ("[PAD4]", Unused), ("<x>", Raw)],
             vec![("a", Normal), ("b", Normal), ("ab", Normal), ("<s>", Control), ("<x>", Raw)],
-            // Of characters.
+            // A character tokenizer.
             vec![("a", Raw), ("<s>", Control), ("b", Raw)],
         ] {
             let json = of_bytes(&tokens).unwrap();

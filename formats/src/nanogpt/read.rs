@@ -225,7 +225,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Files of other tokenizers may lie beside it; the one of characters comes first, as nanoGPT has it.
+    /// Of several tokenizers beside the model, the character tokenizer takes precedence, as in
+    /// nanoGPT.
     #[test]
     fn a_tokenizer_of_gpt2_s_two_files_is_taken_where_both_are_there() {
         let fixture = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/nanogpt").join(name);
@@ -247,7 +248,7 @@ mod tests {
         assert_eq!(found().0, META);
     }
 
-    /// What is wrong with nanoGPT's own file once these bytes stand in the place of others.
+    /// The error after replacing the bytes `place` by `bytes` in nanoGPT's own file.
     fn error_with(place: &[u8], bytes: &[u8]) -> Option<String> {
         let mut file =
             std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/nanogpt/ckpt.pt")).unwrap();
@@ -267,10 +268,10 @@ mod tests {
 
     #[test]
     fn biases_are_zeros_only_where_a_model_has_none() {
-        let said = b"biasr)\x01\x00\x00\x89";
-        assert_eq!(error_with(said, said), None);
-        assert_eq!(error_with(said, b"name"), None); // Nothing is said of biases, and there are none.
-        let error = error_with(said, b"biasr)\x01\x00\x00\x88").unwrap();
+        let bias_entry = b"biasr)\x01\x00\x00\x89";
+        assert_eq!(error_with(bias_entry, bias_entry), None);
+        assert_eq!(error_with(bias_entry, b"name"), None); // The bias setting is absent, and there are no biases.
+        let error = error_with(bias_entry, b"biasr)\x01\x00\x00\x88").unwrap();
         assert!(error.contains("is truncated or damaged (tensor transformer.h.0.ln_1.bias is missing)"), "{error}");
 
         let says_nothing = Pickle::read(b"}.").unwrap();

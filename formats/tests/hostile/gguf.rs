@@ -1,33 +1,33 @@
-//! GGUF files that lie.
+//! GGUF files with wrong contents.
 
 use proptest::prelude::*;
 
 use super::{all_refused, fixture, opened};
 
-/// Where `text` stands, once.
+/// The position of `text`.
 fn find(bytes: &[u8], text: &str) -> usize {
     bytes.windows(text.len()).position(|window| window == text.as_bytes()).unwrap()
 }
 
-/// The file with other bytes at a place.
+/// The file with the bytes at `at` replaced.
 fn with(bytes: &[u8], at: usize, other: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[at..at + other.len()].copy_from_slice(other);
     bytes
 }
 
-/// The file with another number, of as many bytes, as the value of a key.
+/// The file with another u32 as the value of a key.
 fn with_key(bytes: &[u8], key: &str, value: u32) -> Vec<u8> {
     with(bytes, find(bytes, key) + key.len() + 4, &value.to_le_bytes())
 }
 
-/// Where the sizes of a tensor stand, behind its name and the number of dimensions.
+/// The position of a tensor's sizes, after its name and number of dimensions.
 fn sizes_of(bytes: &[u8], tensor: &str) -> usize {
     find(bytes, tensor) + tensor.len() + 4
 }
 
-/// The file with a factor by which rotary positions are scaled, though no way to do so is named; and a
-/// key that says nothing, with which both are 64 bytes, so that the values stay aligned.
+/// The file with a scaling factor for rotary positions, but without a scaling type; and with a
+/// meaningless key that pads both to 64 bytes, so that the values stay aligned.
 fn scaled(bytes: &[u8]) -> Vec<u8> {
     let key = |name: &str| [&(name.len() as u64).to_le_bytes()[..], name.as_bytes()].concat();
     let factor = [&key("llama.rope.scaling.factor")[..], &6u32.to_le_bytes(), &4f32.to_le_bytes()].concat();
@@ -69,7 +69,7 @@ fn liars_are_refused() {
         ("llama.attention.value_length", vec![0, 4]),
     ] {
         for value in values {
-            // "head_count" is the beginning of another key: what follows it tells them apart.
+            // Another key begins with "head_count"; the byte after the name distinguishes them.
             let key = if key.ends_with("head_count") { format!("{key}\u{4}") } else { key.to_owned() };
             let file = match key.strip_suffix('\u{4}') {
                 Some(short) => with(&file, find(&file, &key) + short.len() + 4, &value.to_le_bytes()),
@@ -104,8 +104,8 @@ fn liars_are_refused() {
 }
 
 proptest! {
-    /// Whatever stands in a few places: a line or a model, and never more memory than the file bears
-    /// out.
+    /// With a few bytes changed anywhere: an error's line or a model, and memory in proportion to
+    /// the file's size.
     #[test]
     fn damage_is_survived(
         name in prop::sample::select(vec!["f32.gguf", "q8_0.gguf", "q4_0.gguf"]),

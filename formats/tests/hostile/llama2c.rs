@@ -1,10 +1,10 @@
-//! Files of llama2.c that lie.
+//! llama2.c files with wrong contents.
 
 use proptest::prelude::*;
 
 use super::{all_refused, all_refused_beside, fixture, opened};
 
-/// The file with another number as its header's `at`-th.
+/// The file with another number as the header's `at`-th.
 fn with(bytes: &[u8], at: usize, number: i32) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[4 * at..4 * at + 4].copy_from_slice(&number.to_le_bytes());
@@ -23,7 +23,7 @@ fn liars_are_refused() {
         for size in 0..7 {
             for number in [0, -1, 1 << 20, i32::MAX, i32::MIN] {
                 if (name, size, number) == ("v1", 6, 1 << 20) {
-                    continue; // how far it looks back changes nothing that stands in it
+                    continue; // the context length changes none of the contents
                 }
                 files.push((format!("{name}, size {size} is {number}"), with(file, header + size, number)));
             }
@@ -35,7 +35,7 @@ fn liars_are_refused() {
     all_refused("model.bin", files);
 }
 
-/// A token as `tokenizer.bin` has it.
+/// A token in the format of `tokenizer.bin`.
 fn token(text: &[u8]) -> Vec<u8> {
     [&0f32.to_le_bytes()[..], &(text.len() as u32).to_le_bytes(), text].concat()
 }
@@ -96,8 +96,8 @@ fn tokenizers_that_lie_are_refused() {
     all_refused_beside(&model, "tokenizer.bin", files);
 }
 
-/// Of tokens of one letter each is made of all shorter ones: a thousand in half a million ways, which
-/// written out have six hundred times the file's bytes.
+/// Each token of one repeated letter can be merged from all shorter ones: a thousand tokens in half
+/// a million ways, which would take six hundred times the file's bytes.
 #[test]
 fn tokens_that_can_be_made_in_ever_so_many_ways_are_refused() {
     const LONGEST: usize = 1 << 10;
@@ -108,7 +108,7 @@ fn tokens_that_can_be_made_in_ever_so_many_ways_are_refused() {
     std::fs::write(path("tokenizer.bin"), [&[0; 4], own, &runs.collect::<Vec<_>>().concat()].concat()).unwrap();
     let rows = 259 + LONGEST as i32;
     let sizes = [2, 1, 1, 1, 1, rows, 1];
-    let values = 2 * rows + 3 * 2 + 4 * 4 + 3 * 2 + 2; // embedding, norms, attention, MLP, angles
+    let values = 2 * rows + 3 * 2 + 4 * 4 + 3 * 2 + 2; // embedding, norms, attention, MLP, rotary tables
     let model = sizes.into_iter().chain(std::iter::repeat_n(0, values as usize)).flat_map(i32::to_le_bytes);
     std::fs::write(path("model.bin"), model.collect::<Vec<u8>>()).unwrap();
     let line = opened(&path("model.bin"), &path("tokenizer.bin"), "runs of a letter").unwrap_err();
@@ -116,8 +116,8 @@ fn tokens_that_can_be_made_in_ever_so_many_ways_are_refused() {
 }
 
 proptest! {
-    /// Whatever stands in a few places: a line or a model, and never more memory than the file bears
-    /// out.
+    /// With a few numbers changed: an error's line or a model, and memory in proportion to the
+    /// file's size.
     #[test]
     fn damage_is_survived(
         version in prop::sample::select(vec!["v0", "v1"]),

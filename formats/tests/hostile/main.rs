@@ -1,5 +1,5 @@
-//! Damaged and hostile files: one clear line each, no panic, and no more memory than a few times the
-//! file's own size.
+//! Damaged and hostile files: one clear line each, no panic, and at most a few times the file's
+//! size of memory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,18 +12,18 @@ use std::path::Path;
 
 use ember_formats::Source;
 
-/// What stands beside what a file's size bears out: a reader's own tables, such as the names of the
-/// tensors of a thousand blocks.
+/// Memory allowed beyond the file's size: a reader's own tables, such as the names of the tensors
+/// of a thousand blocks.
 const ROOM: usize = 1 << 21;
 
-/// A good file, to be damaged.
+/// A valid file, to be damaged.
 fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)).unwrap()
 }
 
-/// What reading a model to its last value comes to: an error's line, or nothing. Fails the test where
-/// the line is no clear one that names the `damaged` file, the model's own or one beside it, or memory
-/// was taken that the sizes of the files in its folder do not bear out.
+/// Reads a model to its last value, and returns the error's line. Fails the test if the line is
+/// unclear or does not name the `damaged` file (the model's own or one beside it), or if the memory
+/// exceeds what the files' sizes justify.
 fn opened(model: &Path, damaged: &Path, what: &str) -> Result<(), String> {
     let files = model.parent().unwrap().read_dir().unwrap();
     let size: usize = files.map(|file| file.unwrap().metadata().unwrap().len() as usize).sum();
@@ -47,13 +47,13 @@ fn read_all(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes each file in turn and has it refused; at least fifty of them.
+/// Writes each file in turn and expects an error; at least fifty files.
 fn all_refused(name: &str, files: Vec<(String, Vec<u8>)>) {
     let folder = tempfile::tempdir().unwrap();
     all_refused_beside(&folder.path().join(name), name, files);
 }
 
-/// The same of a file that is read along with a model: it is the one that is at fault.
+/// The same for a file that is read along with a model: the error must name it.
 fn all_refused_beside(model: &Path, name: &str, files: Vec<(String, Vec<u8>)>) {
     let path = model.with_file_name(name);
     assert!(files.len() >= 50, "{} files", files.len());

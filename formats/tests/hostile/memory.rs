@@ -1,11 +1,11 @@
-//! How much memory something takes.
+//! Measures the memory that an operation takes.
 
 #![allow(unsafe_code)] // an allocator that counts
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, with an account for each thread.
+/// The system's allocator, with counters per thread.
 struct Counting;
 
 thread_local! {
@@ -14,7 +14,7 @@ thread_local! {
 }
 
 fn count(bytes: isize) {
-    // A thread that ends has no account any more.
+    // A thread that is ending no longer has counters.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + bytes);
         let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
@@ -25,13 +25,13 @@ fn count(bytes: isize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller's promises are handed on.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         count(-(layout.size() as isize));
-        // SAFETY: the caller's promises are handed on.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What `work` gives, and the most bytes that this thread held more than before.
+/// The result of `work`, and this thread's peak of additional bytes.
 pub fn most_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     MOST.set(before);

@@ -1,4 +1,4 @@
-//! Checkpoints that lie, and pickles that would call something.
+//! Checkpoints with wrong contents, and pickles that would call functions.
 
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn zip(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     [bytes, central, [&b"PK\x05\x06\0\0\0\0"[..], &count, &count, &length, &start, &[0; 2]].concat()].concat()
 }
 
-/// A checkpoint that is this pickle and nothing else.
+/// A checkpoint with only this pickle.
 fn pickled(pickle: &[u8]) -> Vec<u8> {
     zip(&[("archive/data.pkl".to_owned(), pickle.to_vec())])
 }
@@ -36,35 +36,34 @@ fn files_of(checkpoint: &[u8]) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// Where `part` first stands.
+/// The position of the first occurrence of `part`.
 fn find(bytes: &[u8], part: &[u8]) -> usize {
     bytes.windows(part.len()).position(|window| window == part).unwrap()
 }
 
-/// The file with `new` where `old` first stands.
+/// The file with the first `old` replaced by `new`.
 fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     let at = find(bytes, old);
     [&bytes[..at], new, &bytes[at + old.len()..]].concat()
 }
 
-/// A number of a pickle, of eight bytes.
+/// An eight-byte integer in a pickle.
 fn number(number: i64) -> Vec<u8> {
     [&b"\x8a\x08"[..], &number.to_le_bytes()].concat()
 }
 
-/// Where a tensor's values begin in its storage, how many there are along each dimension, and how far
-/// one is from the next, as the record of a tensor has them.
+/// A tensor's record: the offset of its values in the storage, its sizes and its strides.
 fn record(offset: i64, sizes: &[i64], strides: &[i64]) -> Vec<u8> {
     let tuple =
         |numbers: &[i64]| [&b"("[..], &numbers.iter().copied().flat_map(number).collect::<Vec<_>>(), b"t"].concat();
     [number(offset), tuple(sizes), tuple(strides)].concat()
 }
 
-/// The same of the embedding of tokens, the first in the good checkpoint's pickle: 10 rows of 16. The
-/// pickle notes both tuples, and never takes them up again.
+/// The token embedding's record, the first in the valid checkpoint's pickle: 10 rows of 16. The
+/// pickle memoizes both tuples, and never uses them again.
 const EMBEDDING: &[u8] = b"K\0K\x0aK\x10\x86q\x0aK\x10K\x01\x86q\x0b";
 
-/// Pickles that Python would run.
+/// Pickles that would run code in Python.
 const CALLS: [&str; 16] = [
     "cos\nsystem\n(S'true'\ntR.",
     "\u{80}\u{2}cposix\nsystem\nX\u{4}\0\0\0true\u{85}R.",
@@ -139,7 +138,7 @@ fn liars_are_refused() {
     all_refused("ckpt.pt", files);
 }
 
-/// The good checkpoint with `new` in the place of `old` in its pickle, which may be longer.
+/// The valid checkpoint with `old` replaced by `new` in its pickle; the lengths may differ.
 fn repickled(old: &[u8], new: &[u8]) -> Vec<u8> {
     let mut files = files_of(&fixture("nanogpt/ckpt.pt"));
     files[0].1 = replaced(&files[0].1, old, new);
@@ -206,13 +205,13 @@ fn tensors_that_lie_are_refused() {
     all_refused("ckpt.pt", files);
 }
 
-/// The head of the good checkpoint is its embedding; one that is not must not hide that two others are
-/// one.
+/// The valid checkpoint's head is tied to its embedding; an untied head must not hide that two
+/// other tensors overlap.
 #[test]
 fn tensors_that_share_their_values_are_refused_beside_a_head_of_its_own() {
     let mut files = files_of(&fixture("nanogpt/ckpt.pt"));
     let head = find(&files[0].1, b"_orig_mod.lm_head.weight");
-    // The head's storage is the one of the first of the optimizer's moments, which are as many.
+    // The head gets the storage of the optimizer's first moments, which have the same size.
     let untied = replaced(&files[0].1[head..], b"h\x07h\x08", b"X\x02\0\0\x0010h\x08");
     files[0].1.splice(head.., untied);
     let folder = tempfile::tempdir().unwrap();
@@ -235,7 +234,7 @@ fn directories_that_lie_are_refused() {
         files.push((what.to_owned(), file));
     };
     let entry = |name: &str| {
-        // A name stands twice, before its file and in the list of all files behind them.
+        // A name occurs twice: before its file, and in the central directory after all files.
         let name = name.as_bytes();
         let list = find(&good, b"PK\x01\x02");
         list + find(&good[list..], &[name, b"PK"].concat()) - 46
@@ -298,12 +297,12 @@ fn tokenizers_that_lie_are_refused() {
 }
 
 proptest! {
-    /// Whatever stands in a few places: a line or a model, and never more memory than the file bears
-    /// out.
+    /// With a few bytes changed anywhere: an error's line or a model, and memory in proportion to
+    /// the file's size.
     #[test]
     fn damage_is_survived(damage in prop::collection::vec((any::<prop::sample::Index>(), any::<[u8; 2]>()), 1..8), early in any::<bool>()) {
         let mut bytes = fixture("nanogpt/ckpt.pt");
-        // Half of the time in the pickle, which comes first.
+        // Half of the cases hit the pickle, which comes first.
         let reach = if early { 4000 } else { bytes.len() - 1 };
         for (at, other) in damage {
             let at = at.index(reach);

@@ -9,17 +9,17 @@ use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Stops after so many updates, and remembers what was said.
+/// Interrupts after a number of updates, and collects stages and notes.
 #[derive(Default)]
 struct Stop {
-    left: AtomicUsize,
+    updates_left: AtomicUsize,
     stages: Mutex<Vec<String>>,
     notes: Mutex<Vec<String>>,
 }
 
 impl Progress for Stop {
     fn update(&self, stage: &str, _done_bytes: u64, _total_bytes: Option<u64>) {
-        self.left.fetch_sub(1, Ordering::Relaxed);
+        self.updates_left.fetch_sub(1, Ordering::Relaxed);
         self.stages.lock().unwrap().push(stage.to_owned());
     }
 
@@ -28,7 +28,7 @@ impl Progress for Stop {
     }
 
     fn interrupted(&self) -> bool {
-        self.left.load(Ordering::Relaxed) == 0
+        self.updates_left.load(Ordering::Relaxed) == 0
     }
 }
 
@@ -77,21 +77,21 @@ impl Place {
         self.folder.path().join("text").join(name)
     }
 
-    /// Prepares until so many updates have come; what was said.
+    /// Prepares until this many updates have come; returns the notes, too.
     fn stopped_after(&self, updates: usize) -> (Result<Manifest, Error>, Vec<String>) {
-        let stop = Stop { left: AtomicUsize::new(updates), ..Stop::default() };
+        let stop = Stop { updates_left: AtomicUsize::new(updates), ..Stop::default() };
         let prepared = prepare(&self.options, &stop);
         (prepared, stop.notes.into_inner().unwrap())
     }
 
-    /// Every file that is left, by its name.
+    /// The output files, by name.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let Ok(entries) = fs::read_dir(&self.options.out) else { return BTreeMap::new() };
         let paths = entries.map(|entry| entry.unwrap().path());
         paths.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap())).collect()
     }
 
-    /// What an uninterrupted call leaves, and the stages that it tells.
+    /// The files of an uninterrupted call, and the stages it reports.
     fn whole(&self) -> (BTreeMap<String, Vec<u8>>, Vec<String>) {
         let stop = Stop::default();
         let _ = prepare(&self.options, &stop);
@@ -100,16 +100,16 @@ impl Place {
         (files, stop.stages.into_inner().unwrap())
     }
 
-    /// Interrupts at the end of a stage.
-    fn stopped_behind(&self, stage: &str) -> Vec<String> {
+    /// Interrupts at the end of a stage; returns the notes.
+    fn stopped_at_end_of(&self, stage: &str) -> Vec<String> {
         let (_, stages) = self.whole();
-        let updates = 1 + stages.iter().rposition(|told| told == stage).unwrap();
+        let updates = 1 + stages.iter().rposition(|reported| reported == stage).unwrap();
         let (prepared, notes) = self.stopped_after(updates);
         assert!(matches!(prepared, Err(Error::Interrupted)));
         notes
     }
 
-    /// Interrupted at every place where it can be, and gone on with to the end.
+    /// Interrupts at every possible moment and resumes to the end: the files must be the same.
     fn check_everywhere(&self) {
         let (whole, stages) = self.whole();
         let updates = stages.len();
@@ -117,20 +117,20 @@ impl Place {
             whole.keys().collect::<Vec<_>>(),
             ["manifest.json", "tokenizer.json", "tokenizer_config.json", "train.bin", "val.bin"]
         );
-        let mut gone_on = BTreeMap::<String, u64>::new();
+        let mut resumed = BTreeMap::<String, u64>::new();
         for stop in 1..=updates {
             assert!(matches!(self.stopped_after(stop).0, Err(Error::Interrupted)), "after {stop} of {updates}");
             let (prepared, notes) = self.stopped_after(0);
             prepared.unwrap();
             assert!(self.files() == whole, "after {stop} of {updates}: {notes:?}");
             for note in notes {
-                *gone_on.entry(note).or_default() += 1;
+                *resumed.entry(note).or_default() += 1;
             }
             fs::remove_dir_all(&self.options.out).unwrap();
         }
         let of =
-            |what: &str| gone_on.iter().filter(|(note, _)| note.contains(what)).map(|(_, count)| count).sum::<u64>();
-        assert!(of("resuming the first pass in") >= 2 && of("resuming the encoding in") >= 2, "{gone_on:?}");
+            |what: &str| resumed.iter().filter(|(note, _)| note.contains(what)).map(|(_, count)| count).sum::<u64>();
+        assert!(of("resuming the first pass in") >= 2 && of("resuming the encoding in") >= 2, "{resumed:?}");
     }
 }
 
@@ -143,12 +143,11 @@ fn interrupted_anywhere_and_gone_on_with_is_the_same_to_the_byte() {
     other.check_everywhere();
 }
 
-/// A large file in a folder that is broken behind its middle spoils the first reading, which is then
-/// begun again without it.
+/// A large file that is broken after its middle makes the first pass start again without it.
 #[test]
 fn interrupted_in_a_spoilt_reading_too() {
     let mut place = Place::new("chars");
-    place.options.out = place.text("out"); // in the text's own folder, where it is no text
+    place.options.out = place.text("out"); // within the text's folder, where it must not be read as text
     fs::write(place.text("b99.txt"), [prose(7, 400_000).as_bytes(), b"\xe9"].concat()).unwrap();
     fs::remove_file(place.text("c.txt")).unwrap();
     place.check_everywhere();
@@ -159,7 +158,7 @@ fn interrupted_again_and_again() {
     let place = Place::new("bytes");
     let (whole, stages) = place.whole();
     let mut calls = 0;
-    // A call must get beyond what it reads again of the file that it goes on in.
+    // A call must get beyond the part of its current file that it reads again.
     while let (Err(error), _) = place.stopped_after(5) {
         assert!(matches!(error, Error::Interrupted), "{error}");
         calls += 1;
@@ -178,14 +177,14 @@ fn of_another_text_other_settings_or_another_version_nothing_is_gone_on_with() {
         |place| place.options.seed = 1,
         |place| fs::write(place.options.out.join(CHECKPOINT).join(OWNER), "another version").unwrap(),
         |place| {
-            // Of this version, before its records were as they are.
+            // This version, from before the records had their current form.
             let owner = format!("{} {}", place.options.fingerprint().unwrap(), env!("CARGO_PKG_VERSION"));
             fs::write(place.options.out.join(CHECKPOINT).join(OWNER), owner).unwrap();
         },
     ];
     for change in changes {
         let mut place = Place::new("bytes");
-        place.stopped_behind("encoding");
+        place.stopped_at_end_of("encoding");
         change(&mut place);
         let (prepared, notes) = place.stopped_after(0);
         prepared.unwrap();
@@ -201,7 +200,7 @@ fn of_another_text_other_settings_or_another_version_nothing_is_gone_on_with() {
 fn killed_while_the_files_are_put_in_their_place() {
     const IN_ORDER: [&str; 5] = ["train.bin", "val.bin", "tokenizer.json", "tokenizer_config.json", "manifest.json"];
     let place = Place::new("bytes");
-    place.stopped_behind("encoding");
+    place.stopped_at_end_of("encoding");
     let (out, kept) = (&place.options.out, place.options.out.join(CHECKPOINT));
     let records = [OWNER, "surveyed"].map(|name| (name, fs::read(kept.join(name)).unwrap()));
     let (whole, _) = place.whole();
@@ -212,15 +211,15 @@ fn killed_while_the_files_are_put_in_their_place() {
             let folder = if number < put { out } else { &kept };
             fs::write(folder.join(name), &whole[name]).unwrap();
         }
-        let goes_on = Stop::default();
-        prepare(&place.options, &goes_on).unwrap();
-        assert!(goes_on.stages.into_inner().unwrap().is_empty(), "the text was read again");
+        let resumed = Stop::default();
+        prepare(&place.options, &resumed).unwrap();
+        assert!(resumed.stages.into_inner().unwrap().is_empty(), "the text was read again");
         assert!(place.files() == whole, "{put} files were in their place");
         fs::remove_dir_all(out).unwrap();
     }
 }
 
-/// The tokens of one must not go on those of another, though both lie in a file of one name.
+/// Tokens of different tokenizers must not be mixed, even if both were saved under one file name.
 #[test]
 fn of_another_tokenizer_nothing_is_encoded_on() {
     let mut place = Place::new("bytes");
@@ -236,7 +235,7 @@ fn of_another_tokenizer_nothing_is_encoded_on() {
         save(other);
         let (whole, _) = place.whole();
         save("+");
-        place.stopped_behind("encoding");
+        place.stopped_at_end_of("encoding");
         save(other);
         let (prepared, notes) = place.stopped_after(0);
         prepared.unwrap();
@@ -262,7 +261,7 @@ fn what_is_damaged_is_done_again() {
         [("survey", "reading"), ("surveyed", "encoding"), ("encoding", "encoding"), ("train.bin", "encoding")];
     for (name, stage) in records {
         for damage in damages {
-            place.stopped_behind(stage);
+            place.stopped_at_end_of(stage);
             let path = place.options.out.join(CHECKPOINT).join(name);
             let mut bytes = fs::read(&path).unwrap();
             damage(&mut bytes);
@@ -285,7 +284,7 @@ fn nothing_is_left_where_a_text_is_refused_after_all() {
     Tokenizer::chars(&characters, true).unwrap().save(&tokenizer).unwrap();
     place.options.tokenizer = tokenizer.to_str().unwrap().parse().unwrap();
     fs::write(place.text("z.txt"), "A line in which Ω is not known.").unwrap();
-    place.stopped_behind("encoding");
+    place.stopped_at_end_of("encoding");
     assert!(place.options.out.join(CHECKPOINT).is_dir());
     let (refused, notes) = place.stopped_after(0);
     assert!(refused.unwrap_err().to_string().contains("'Ω' once") && notes[0].contains("resuming"), "{notes:?}");
@@ -296,7 +295,7 @@ fn nothing_is_left_where_a_text_is_refused_after_all() {
 fn where_nothing_is_to_be_kept_nothing_is() {
     let mut place = Place::new("bytes");
     place.options.keep_every = None;
-    let notes = place.stopped_behind("encoding");
+    let notes = place.stopped_at_end_of("encoding");
     assert!(notes.is_empty() && !place.options.out.exists(), "{notes:?}");
     let inputs = vec![Input::Stdin];
     let piped = PrepareOptions { inputs, keep_every: Some(Duration::ZERO), ..place.options.clone() };

@@ -41,7 +41,7 @@ fn of_two_large_documents_the_smaller_validates() {
     assert_eq!((split.side(0), split.side(1)), (Side::Train, Side::Val));
 }
 
-/// The share of the characters that validate.
+/// The validation share in characters.
 fn held_out(split: &Split, texts: &[String]) -> f64 {
     let characters: Vec<u64> = texts.iter().map(|text| text.chars().count() as u64).collect();
     let of = |(number, all): (u64, &u64)| match (split.side(number), split.cut(number)) {
@@ -145,19 +145,19 @@ fn a_leak_would_be_seen() {
     assert_eq!(duplicates, Duplicates { examined: 4, exact: 1, on_both_sides: 1, near });
 }
 
-/// Made-up prose: of so many words, all its own.
+/// Made-up prose of this many words, unique to its number.
 fn prose(number: u64, words: u64) -> String {
     let word = |place: u64| format!("w{} ", crate::random::mix(number << 32 | place) % 9000);
     (0..words).map(word).collect()
 }
 
-/// The same with every `distance`-th word another.
+/// The same with every `distance`-th word replaced.
 fn version(text: &str, distance: usize) -> String {
     let other = |(place, word): (usize, &str)| if place % distance == 1 { "other ".into() } else { format!("{word} ") };
     text.split_whitespace().enumerate().map(other).collect()
 }
 
-/// As the survey splits: near-duplicates are looked for. Each source holds so many documents.
+/// Splits as the survey does, with near-duplicates; `sources` gives the documents of each source.
 fn split_near(
     texts: &[String],
     mut builder: SplitBuilder,
@@ -177,7 +177,7 @@ fn split_near(
     Ok((split, duplicates, groups))
 }
 
-/// Whether all of a group is on one side.
+/// Whether a group is entirely on one side.
 fn is_together(split: &Split, group: &[Candidate]) -> bool {
     let first = split.side(group[0].number);
     group.iter().all(|document| split.side(document.number) == first && split.cut(document.number).is_none())
@@ -206,13 +206,14 @@ fn drafts_of_one_text_are_cut_at_one_share() {
     let (split, duplicates, groups) = split_near(&drafts, SplitBuilder::new(0.1), &[1; 3]).unwrap();
     assert_eq!((groups.len(), duplicates.near.on_both_sides), (1, 1));
     assert!((held_out(&split, &drafts) - 0.1).abs() < 1e-3 && (0..3).all(|draft| split.cut(draft).is_some()));
-    // Beside another text they teach, and its end validates.
+    // Beside another text the drafts are training text, and the end of the other is validation
+    // text.
     let beside = [&drafts[..], &[prose(2, 15_000)]].concat();
     let (split, duplicates, _) = split_near(&beside, SplitBuilder::new(0.1), &[1; 4]).unwrap();
     assert_eq!(duplicates.near.on_both_sides, 0);
     assert!((held_out(&split, &beside) - 0.1).abs() < 1e-3 && split.cut(3).is_some(), "{}", split.rule);
     assert!(split.rule.contains("equal documents and near-duplicates together"), "{}", split.rule);
-    // Two short notes that are nearly the same have to be parted.
+    // Two short notes that are nearly the same must be separated.
     let notes = [prose(3, 40), version(&prose(3, 40), 39)];
     let (split, ..) = split_near(&notes, SplitBuilder::new(0.1), &[1; 2]).unwrap();
     assert_ne!(split.side(0), split.side(1));
@@ -233,7 +234,7 @@ fn a_letter_sent_many_times_does_not_take_the_share_along() {
 
 #[test]
 fn the_last_of_each_source_validate() {
-    // A chat of twenty messages, three letters of a file each, and a message of the chat again.
+    // A chat of twenty messages, and three letters, each in its own file.
     let mut texts: Vec<String> = (0..20).map(|number| prose(number, 50)).collect();
     texts.extend((20..23).map(|number| prose(number, 400)));
     let (split, ..) = split_near(&texts, SplitBuilder::of_the_last(0.1), &[20, 1, 1, 1]).unwrap();
@@ -247,7 +248,7 @@ fn the_last_of_each_source_validate() {
     let (split, duplicates, _) = split_near(&texts, SplitBuilder::of_the_last(0.1), &[20, 1, 1, 1]).unwrap();
     assert_eq!((split.side(19), duplicates.on_both_sides), (Side::Train, 0));
     assert!(split.side(18) == Side::Val, "the copy is passed over");
-    // Letters alone, all too long for a tenth, the last of them copied.
+    // Letters only, each longer than a tenth of the whole, the last one a copy.
     let mut letters: Vec<String> = (0..7).map(|number| prose(number, 40)).collect();
     letters[6] = letters[2].clone();
     let last = || SplitBuilder::of_the_last(0.1);
@@ -260,7 +261,7 @@ fn the_last_of_each_source_validate() {
 
 #[test]
 fn the_mails_with_the_latest_dates_validate_and_the_end_of_each_chat() {
-    // Two mailboxes in disorder, and two chats.
+    // Two unsorted mailboxes, and two chats.
     let texts: Vec<String> = (0..20).map(|number| prose(number, 100)).chain((20..22).map(|n| prose(n, 2000))).collect();
     let mut builder = SplitBuilder::of_the_last(0.2);
     for (number, text) in (0u64..).zip(&texts) {
@@ -276,8 +277,8 @@ fn the_mails_with_the_latest_dates_validate_and_the_end_of_each_chat() {
     assert!([20, 21].iter().all(|&chat| split.cut(chat).is_some()));
 }
 
-/// Novels, letters, notes and their versions in any numbers: whenever there is enough that is not
-/// alike, the share holds, and nothing that is alike is parted.
+/// Novels, letters, notes and their versions in any numbers: with enough dissimilar text the share
+/// holds, and similar texts stay together.
 #[test]
 fn the_share_holds_whatever_the_sizes() {
     let mut parted = 0;
@@ -301,8 +302,7 @@ fn the_share_holds_whatever_the_sizes() {
     assert!(parted <= 15, "{parted}");
 }
 
-/// Documents of which there are many copies, of several kinds: each text, and how many different ones
-/// are in it.
+/// Documents with many copies, of several kinds: the lists of all documents.
 fn much_repeated() -> Vec<Vec<String>> {
     let survey = (0..5000).map(|row| match row % 20 {
         0..9 => "n/a, see above".to_owned(),
@@ -367,12 +367,12 @@ fn what_is_repeated_is_found_among_any_number_of_others() {
 
 #[test]
 fn beside_an_answer_that_is_given_often_the_others_validate_wherever_they_stand() {
-    // More different ones than are counted, in the order in which they are read.
-    let said = |row: u64| match row % 5 {
+    // More distinct documents than are counted, in reading order.
+    let answer = |row: u64| match row % 5 {
         0..3 => "not applicable, see above".to_owned(),
         _ => format!("answer {row:05}"),
     };
-    let texts: Vec<String> = (0..60_000).map(said).collect();
+    let texts: Vec<String> = (0..60_000).map(answer).collect();
     for seed in 0..3 {
         let (split, duplicates) = split(&texts, 0.1, seed).unwrap();
         let share = held_out(&split, &texts);

@@ -1,4 +1,4 @@
-//! The folder that is prepared into: written whole or not at all, and never somebody else's.
+//! The output folder: written whole or not at all, and never a foreign one.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,7 +42,7 @@ fn an_end_of_text_that_is_no_longer_named_is_missed() {
     assert!(error.contains("tokenizer_config.json does not belong to the manifest.json beside it"), "{error}");
 }
 
-/// Stops after so many updates.
+/// Interrupts after this many updates.
 struct StopAfter(AtomicUsize);
 
 impl Progress for StopAfter {
@@ -134,13 +134,13 @@ fn a_folder_that_is_not_ours_is_never_written_into() {
     }
     assert_eq!(std::fs::read(texts.join("model/tokenizer.json")).unwrap(), b"{}");
     assert_eq!(std::fs::read_dir(&texts).unwrap().count(), 2);
-    // A set that was prepared before, whole or not, is ours.
+    // The program may replace output that it wrote before, complete or not.
     options.out = folder.path().join("out");
     prepare(&options, &Silent).unwrap();
     prepare(&options, &Silent).unwrap();
     std::fs::remove_file(options.out.join("manifest.json")).unwrap();
     prepare(&options, &Silent).unwrap();
-    // And it is not read as text again.
+    // It is not read as text either.
     options.inputs = vec![Input::Path(options.out.clone())];
     let error = prepare(&options, &Silent).unwrap_err().to_string();
     assert!(error.contains("is a prepared text already"), "{error}");

@@ -37,7 +37,7 @@ fn no_document_of_validation_stands_in_training() {
 
 #[test]
 fn a_long_document_without_an_end_is_cut_safely() {
-    // A megabyte of words, and a megabyte in which no safe place for a cut exists.
+    // A megabyte of words, and three of a single word, without a safe place to cut.
     let words: String = (0..200_000u64).map(|i| format!("{:x} ", crate::random::mix(i) % 500)).collect();
     for content in [words, "x".repeat(3 << 20)] {
         let prepared = text(&content, "bpe:300");
@@ -73,7 +73,7 @@ fn a_long_text_and_two_notes_validate_on_a_tenth_of_all() {
             ids.split(|&id| Some(id) == end).map(|ids| data.tokenizer.decode_text(ids).unwrap()).collect()
         };
         // Validation: both notes, and between them the end of the long text. Training: its
-        // beginning, not closed.
+        // beginning, without an end token.
         let (train, val) = (texts(&read(&data.train)), texts(&read(&data.val)));
         assert_eq!((train.len(), train[0].as_str()), (2, ""));
         assert_eq!((val.len(), [0, 1, 3, 4].map(|i| val[i].as_str())), (5, ["", "a note", "and another", ""]));
@@ -86,16 +86,16 @@ fn a_long_text_and_two_notes_validate_on_a_tenth_of_all() {
 
 #[test]
 fn where_the_share_is_missed_the_report_says_so() {
-    let said = |of: &str| {
+    let note_of = |of: &str| {
         let notes = text(of, "bytes").manifest.report.notes;
         notes.into_iter().find(|note| note.starts_with("Validation is "))
     };
-    let note = said("aaaa<|endoftext|>bbb").unwrap();
+    let note = note_of("aaaa<|endoftext|>bbb").unwrap();
     assert!(note.starts_with("Validation is 42.9% of the bytes, not 10%: short documents are not split"), "{note}");
-    assert_eq!(said(&many_documents(3000)), None);
-    // It is cut by characters: of these, the last are four bytes each.
-    assert_eq!(said(&("a".repeat(9000) + &"🙂".repeat(1000))), None);
-    // A few stories, of which none is cut, and of which one is more than a tenth.
+    assert_eq!(note_of(&many_documents(3000)), None);
+    // It is cut by characters; the last ones have four bytes each.
+    assert_eq!(note_of(&("a".repeat(9000) + &"🙂".repeat(1000))), None);
+    // A few stories, none of which is cut, and one of which is more than a tenth.
     let folder = tempfile::tempdir().unwrap();
     let options = options(folder.path(), vec![Input::Stories { count: 3 }], "bytes");
     let notes = prepare(&options, &Silent).unwrap().report.notes;
@@ -114,7 +114,7 @@ fn the_mails_with_the_latest_dates_are_held_out() {
             words.join(" ")
         )
     };
-    // A mailbox in disorder, and mails in files of their own.
+    // An unsorted mailbox, and mails in separate files.
     let mailbox: String = [9, 20, 3, 17, 11, 5].map(|day| format!("From a\n{}\n", mail(day))).concat();
     let folder = folder_of(&[
         ("a.eml", mail(19).as_bytes()),

@@ -202,7 +202,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Every half that stands alone is replaced, as the standard library replaces it, and no other.
+        /// Every unpaired surrogate is replaced, as the standard library does, and nothing else.
         #[test]
         fn escapes_are_what_utf_16_makes_of_them(
             units in prop::collection::vec(prop_oneof![0xd800..0xe000u16, any::<u16>()], 0..12),

@@ -3,7 +3,7 @@
 use super::*;
 use std::path::Path;
 
-/// The table of docs/texts.md, between its marks. `EMBER_BLESS=1` writes it.
+/// The table in docs/texts.md, between its marks. `EMBER_BLESS=1` rewrites it.
 #[test]
 fn the_documents_have_the_table_of_kinds() {
     let cell = |text: &str| text.replace('|', "\\|");

@@ -225,7 +225,7 @@ mod tests {
     use crate::source::{self, Listing, ReadOptions};
     use std::sync::atomic::AtomicU64;
 
-    /// The documents of a table, or the line that says why there are none.
+    /// The documents of a table, or the error's line.
     fn read(name: &str, table: &str) -> Result<Vec<String>, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
@@ -274,7 +274,7 @@ mod tests {
             let line = read(name, table).unwrap_err();
             assert_eq!(line, format!("{name}: row {row} {} quotation marks", what(signs)));
         }
-        // Spreadsheets end rows like that, and nothing is lost.
+        // Spreadsheets end rows like that; no text is lost.
         assert_eq!(read("a.csv", "id,text\n1,one,,\n2\n3,two, \n").unwrap(), ["one", "two"]);
     }
 

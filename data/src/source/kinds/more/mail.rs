@@ -212,7 +212,7 @@ mod tests {
     use crate::source::{Listing, ReadOptions, read};
     use std::sync::atomic::AtomicU64;
 
-    /// What is read of a mail with this header and body.
+    /// The text of a mail with this header and body.
     fn text(header: &str, body: &[u8], options: &ReadOptions) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.eml");

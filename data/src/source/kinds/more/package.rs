@@ -121,7 +121,7 @@ pub fn first_parts(start: &Start) -> impl Iterator<Item = (&[u8], &[u8])> {
 mod tests {
     use super::*;
 
-    /// A header as a program writes it that knows the size, and the content as it is.
+    /// A header of a program that knows the size, and the uncompressed content.
     fn stored(name: &str, content: &[u8]) -> Vec<u8> {
         let mut bytes = b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
         bytes.extend([content.len() as u32, content.len() as u32].iter().flat_map(|size| size.to_le_bytes()));

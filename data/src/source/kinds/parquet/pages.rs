@@ -168,10 +168,10 @@ mod tests {
     use parquet::basic::{GzipLevel, ZstdLevel};
     use std::io::Write;
 
-    /// What comes of a page of a mebibyte that is said to have so many bytes.
-    fn read(compression: Compression, packed: &[u8], said: u64) -> Result<Bytes> {
+    /// Reads a page of one mebibyte whose header claims a size of `claimed` bytes.
+    fn read(compression: Compression, packed: &[u8], claimed: u64) -> Result<Bytes> {
         let mut file = tempfile::tempfile().unwrap();
-        let mut number = 2 * said;
+        let mut number = 2 * claimed;
         let mut header = vec![0x15, 0, 0x15];
         while number >= 0x80 {
             header.push(number as u8 | 0x80);
@@ -202,10 +202,11 @@ mod tests {
 
     #[test]
     fn a_header_says_what_its_page_takes() {
-        // A page of type 0, 300 bytes, 20 packed, then what is said of a page of the first version.
+        // Page type 0, 300 bytes, 20 compressed, then the fields of a version 1 page.
         let first = [0x15, 0, 0x15, 0xd8, 4, 0x15, 40, 0x2c, 0x15, 6];
         assert_eq!(Header::read(&mut &first[..]), Some(Header { bytes: 300, level_bytes: 0, is_packed: true }));
-        // Type 3, with a checksum; of the second version: 3 values, 0 nulls, 3 rows, plain, levels of 4 and 5 bytes.
+        // Type 3, with a checksum; version 2: 3 values, 0 nulls, 3 rows, plain, levels of 4 and 5
+        // bytes.
         let head = [0x15, 6, 0x15, 0xd8, 4, 0x15, 40, 0x15, 2, 0x4c];
         let second = [0x15, 6, 0x15, 0, 0x15, 6, 0x15, 0, 0x15, 8, 0x15, 10];
         for (end, is_packed) in [(0x11, true), (0x12, false), (0, true)] {
