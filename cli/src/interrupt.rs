@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// In a process of its own, which it ends.
+    /// Runs in its own process, which the fault ends.
     #[test]
     fn a_file_that_is_cut_short_while_it_is_read_from_memory_ends_the_program_with_a_line() {
         const ENDED: &str = "EMBER_TEST_CUT_FILE";
@@ -146,7 +146,7 @@ mod tests {
         report_truncated_files();
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 16).unwrap();
-        // SAFETY: nothing but the last line reads there.
+        // SAFETY: only the last line reads the mapping.
         unsafe {
             let (length, kind) = (1 << 16, libc::MAP_SHARED);
             let mapped = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, kind, file.as_raw_fd(), 0);

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What comes out when `pieces` are written one after another.
+    /// The output for `pieces` written one after another.
     fn written(cleans: bool, pieces: &[&[u8]]) -> Vec<u8> {
         let mut screen = Screen { out: Vec::new(), cleans, name: OUTPUT, held: None };
         for piece in pieces {
@@ -163,7 +163,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_the_same_however_it_is_cut(text in "[a\u{e9}\u{80}-\u{a5}\u{0}-\u{20}\u{7f}\u{1f600}]{0,30}", cuts in prop::collection::vec(0..60_usize, 0..6)) {
-            let bytes = [text.as_bytes(), b"\n"].concat(); // nothing is held behind a line's end
+            let bytes = [text.as_bytes(), b"\n"].concat(); // nothing is held back after the end of a line
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).chain([0, bytes.len()]).collect();
             cuts.sort_unstable();
             let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect();

@@ -94,7 +94,7 @@ pub mod train {
 mod tests {
     use super::*;
 
-    /// A compiler's check: what is handed out can be moved to a thread of its own.
+    /// Checked by the compiler: these types can be moved to another thread.
     #[test]
     fn what_is_handed_out_is_send() {
         fn is_send<T: Send>() {}

@@ -134,10 +134,10 @@ mod tests {
     #[test]
     fn attention_is_stored_from_as_early_as_there_is_room() {
         assert_eq!(first_query(20, 8), 0);
-        // 144 heads over 1024 positions: the last position's 147,456 weights alone are too many,
-        // and are stored all the same.
+        // 144 heads over 1024 positions: the last position alone has 147,456 weights, too many, but
+        // it is always stored.
         assert_eq!(first_query(1024, 144), 1023);
-        // 144 heads over 100: four rows of 100, 99, 98 and 97 weights make 56,736, a fifth would
+        // 144 heads over 100: four rows of 100, 99, 98 and 97 weights make 56,736; a fifth would
         // make 70,560.
         assert_eq!(first_query(100, 144), 96);
     }

@@ -113,15 +113,15 @@ mod tests {
     use ember_data::random::mix;
     use ember_decoding::softmax::log_sum_exp;
 
-    /// Logits scattered between -`spread` and `spread`, by `seed` and the ids before.
+    /// Pseudo-random logits between -`spread` and `spread`, from `seed` and the ids before.
     fn scattered(seed: u64, vocab_size: usize, spread: f32, ids: &[u32]) -> Vec<f32> {
         let place = ids.iter().fold(mix(seed), |place, &id| mix(place ^ (u64::from(id) + 1)));
         let unit = |id: usize| (mix(place.wrapping_add(id as u64)) >> 40) as f32 / (1_u64 << 24) as f32; // in [0, 1)
         (0..vocab_size).map(|id| (2.0 * unit(id) - 1.0) * spread).collect()
     }
 
-    /// Logits as a language model's: a few far above, then falling with the logarithm of the rank,
-    /// scattered.
+    /// Logits like a language model's: a few high ones, then falling with the logarithm of the
+    /// rank, with noise.
     fn like_words(vocab_size: usize) -> Vec<f32> {
         let noise = scattered(3, vocab_size, 1.5, &[1, 2]);
         noise.iter().enumerate().map(|(id, noise)| noise - 1.1 * ((id * 7919 % vocab_size) as f32 + 1.0).ln()).collect()

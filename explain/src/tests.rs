@@ -1,5 +1,4 @@
-//! What is told is what was done: the explanation against the engine, the processors and the model
-//! itself.
+//! The explanation agrees with the engine, the processors and the model.
 #![allow(clippy::unwrap_used)]
 
 use std::cell::Cell;
@@ -21,8 +20,8 @@ const CONTEXT: usize = 8;
 const PROMPT: [u32; 3] = [3, 1, 4];
 
 fn model() -> Gpt {
-    // An uncommonly confident one, so that knobs and seeds make a difference that is not the same
-    // everywhere.
+    // An unusually confident model, so that knobs and seeds matter more at some steps than at
+    // others.
     let shape = GptConfig::new(VOCAB, CONTEXT, 2, 2, 8);
     let mut model = Gpt::new(&shape, 3, &Device::flex()).unwrap();
     model.wte.weight = Matrix::Values(Param::from_tensor(model.wte.weight.values().unwrap() * 20.0));
@@ -67,7 +66,7 @@ fn a_seed_keeps_its_last_digits_where_numbers_have_53_bits() {
     let explained = explained(&GenerationConfig { seed: u64::MAX - 1, ..sampling() });
     assert_eq!(explained["run"]["seed_digits"], "18446744073709551614");
     assert_eq!(explained["run"]["seed"], u64::MAX - 1);
-    // Every seed that the page shows is that one.
+    // Every seed on the page is that one.
     let scripts = [include_str!("page/page.js"), include_str!("page/noise.js")];
     assert!(scripts.iter().all(|script| script.contains("run.seed_digits}")));
     assert!(!scripts.concat().contains(".seed}"));
@@ -94,7 +93,7 @@ fn the_steps_are_those_of_the_engine_the_model_and_the_processors() {
         let begin = text.len().saturating_sub(CONTEXT);
         assert_eq!(ids(&step["window"]), [begin as u32, text.len() as u32]);
 
-        // The logits are the model's, computed here without a cache.
+        // The logits are the model's, recomputed without a cache.
         let window = &text[begin..];
         let all = model.forward(to_tensor(&[window], &model.device())).into_data().try_into_vec::<f32>().unwrap();
         let mut logits = all[(window.len() - 1) * VOCAB..].to_vec();
@@ -107,8 +106,8 @@ fn the_steps_are_those_of_the_engine_the_model_and_the_processors() {
         }
         assert_eq!(step["logits"]["ids"].as_array().unwrap().len(), VOCAB);
 
-        // What the knobs left is what the processors leave, and the draw fell into the chosen one's
-        // share of it.
+        // The remaining candidates are those of the processors, and the draw falls into the chosen
+        // one's interval.
         Chain::new(&config, None).process(&ChainStep { prompt: &PROMPT, generated: &text[3..] }, &mut logits);
         let probabilities = softmax(&logits);
         let left = ids(&step["processed"]["ids"]);
@@ -329,8 +328,8 @@ fn the_page_holds_the_numbers_and_asks_the_network_for_nothing() {
     }
 }
 
-/// A hundred steps of a vocabulary of GPT-2's size, and as many heads: a page that a phone can
-/// open.
+/// A hundred steps with a vocabulary and heads of GPT-2's size: the page can still be opened on a
+/// phone.
 #[test]
 fn a_page_of_a_large_vocabulary_stays_below_3_mb() {
     let shape = GptConfig::new(50_257, 128, 12, 12, 24);

@@ -120,7 +120,7 @@ mod tests {
         assert!(available_bytes() > 0);
     }
 
-    /// A file system with these files.
+    /// A root folder with these files.
     fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -138,7 +138,7 @@ mod tests {
         let root = root(&[
             ("proc/self/cgroup", "0::/user.slice/run.scope\n"),
             ("proc/self/mountinfo", MOUNT_2),
-            ("sys/fs/cgroup/memory.stat", "anon 9000\n"), // the topmost has no limit, and no file for one
+            ("sys/fs/cgroup/memory.stat", "anon 9000\n"), // the root group has no limit, and no file for one
             ("sys/fs/cgroup/user.slice/memory.max", "1000\n"),
             ("sys/fs/cgroup/user.slice/memory.stat", "anon 300\nfile 999\nshmem 50\nslab_unreclaimable 50\n"),
             ("sys/fs/cgroup/user.slice/run.scope/memory.max", "max\n"),
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(left_in_groups(root.path()), None);
     }
 
-    /// A container sees its own group at the top of what is mounted, by one of two names.
+    /// A container sees its own group at the root of the mount, under one of two names.
     #[test]
     fn a_containers_own_limit_is_found() {
         for (group, mounted) in [("/", "/"), ("/docker/abc", "/docker/abc"), ("/../../other", "/")] {

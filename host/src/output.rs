@@ -185,7 +185,7 @@ mod tests {
         symlink("far/file", at("near")).unwrap();
         symlink(at("near"), at("nearer")).unwrap();
         for text in ["new", "replaced"] {
-            say(&at("nearer"), text).unwrap(); // first with nothing at its end
+            say(&at("nearer"), text).unwrap(); // at first the link has no target
             assert_eq!(std::fs::read_to_string(at("far/file")).unwrap(), text);
             assert!(["near", "nearer"].iter().all(|name| at(name).symlink_metadata().unwrap().is_symlink()));
         }

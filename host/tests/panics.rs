@@ -1,5 +1,4 @@
-//! What the panic hook hears while something is attempted. A process of its own, since the hook is
-//! the whole process's.
+//! The panic hook's calls during `quietly`. A separate process, since the hook is process-wide.
 #![allow(clippy::unwrap_used)]
 
 use std::panic;
@@ -24,7 +23,7 @@ fn an_attempt_is_quiet_and_nothing_else_is() {
         panic!("no driver\nand more")
     });
     assert_eq!(attempt, Err::<(), _>(Panicked("no driver".to_owned())));
-    // Attempts side by side leave nothing behind, in whatever order they end.
+    // Concurrent calls restore the hook, in whatever order they end.
     let attempts: Vec<_> = (0..8).map(|_| thread::spawn(|| quietly(|| panic!("none")))).collect();
     assert!(
         attempts.into_iter().all(|attempt: thread::JoinHandle<Result<(), Panicked>>| attempt.join().unwrap().is_err())

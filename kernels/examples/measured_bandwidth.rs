@@ -1,19 +1,19 @@
-//! The smallest program that shows what `gpu::bandwidth` is there for, by burn alone: a step is
-//! recorded that adds to a total, as a decoding step adds keys and values to its cache. A sum in it is
-//! timed first, for which the runtime times copies, and panics where the adapter lacks the memory for
-//! their buffers. That leaves the stream in a mode in which no memory is held: the recording finds no
-//! room, and what it was to write, the total too, counts as never computed from there on. In a text
-//! the numbers of the cache were not finite.
+//! The smallest program that shows, with burn alone, what `gpu::bandwidth` is for. It records a
+//! step that adds to a total, as a decoding step adds keys and values to its cache. The step
+//! contains a sum; before the runtime autotunes it, it measures the speed of copies, and panics if
+//! the adapter lacks the memory for their buffers. That leaves the stream in a mode without memory
+//! allocation: the recording fails to allocate, and its outputs, including the total, count as
+//! never computed. In generated texts this made the cache non-finite.
 //!
 //! ```sh
 //! cargo run --release -p ember-kernels --example measured_bandwidth          # as burn does it
 //! cargo run --release -p ember-kernels --example measured_bandwidth -- told  # as our programs do it
 //! ```
 //!
-//! `VK_DRIVER_FILES` says which Vulkan is taken. It is seen with SwiftShader, and with lavapipe under
-//! `PRETEND=memory=200000000` (tools/pretend).
+//! `VK_DRIVER_FILES` selects the Vulkan driver. The fault occurs with SwiftShader, and with
+//! lavapipe under `PRETEND=memory=200000000` (tools/pretend).
 
-#![allow(unsafe_code)] // a recording runs again
+#![allow(unsafe_code)] // replays a recording
 
 use burn::tensor::{Tensor, capture};
 use ember_host::panics::quietly;
@@ -34,7 +34,7 @@ fn main() {
         [total.clone(), (ones.clone() * 2.0).sum()]
     });
     println!("recorded: {}", step.is_hardware());
-    // SAFETY: the closure owns what it reads, and this is the only thread.
+    // SAFETY: the closure owns its inputs, and this is the only thread.
     unsafe { step.replay() };
     let value = |tensor: &Tensor<1>| quietly(|| tensor.clone().into_scalar::<f32>());
     let [total, sum] = step.output();

@@ -217,7 +217,7 @@ mod tests {
         let place = part.values::<u8>().as_ptr();
         let tensor = Tensor::<2>::from_data(part.tensor_data([2, 3]), &Device::flex());
         let write = |tensor: Tensor<2>| tensor.slice_assign([1..2, 0..3], Tensor::ones([1, 3], &Device::flex()));
-        // Another that shares it is copied before it is written.
+        // A tensor that shares the buffer is copied before a write.
         let copy = write(tensor.clone()).into_data();
         assert_eq!(tensor.clone().into_data().try_into_vec::<f32>().unwrap(), [0.0; 6]);
         let data = write(tensor).into_data();

@@ -121,8 +121,8 @@ mod tests {
         }
     }
 
-    /// A float32 in every 4,099 (a prime), and those around every float16: ties and the ends of the
-    /// ranges among them.
+    /// Every 4,099th float32 (a prime), and those around every float16: including ties and the ends
+    /// of the ranges.
     #[test]
     fn float32_narrows_as_the_types_do() {
         let mut x: Vec<f32> = (0..=u32::MAX).step_by(4099).map(f32::from_bits).collect();

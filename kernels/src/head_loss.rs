@@ -124,7 +124,7 @@ mod tests {
     use crate::gpu::testing::{Inputs, device, same};
     use crate::plain::unembed;
 
-    /// Pieces of one position, of several, the last of them shorter, and one piece.
+    /// Chunks of one position, of several (the last one shorter), and a single chunk.
     #[test]
     fn pieces_are_the_whole() {
         let Some(device) = device() else { return };

@@ -212,7 +212,7 @@ mod on_gpus {
         const TRAINING: Use = Use::Training(FloatDType::F32);
         const DEMAND: Demand = Demand { head_size: 64, has_head_dim: false, used: TRAINING, largest: 1 << 20 };
 
-        /// As WebGPU guarantees them, but for the shared memory.
+        /// The limits that WebGPU guarantees, except for the shared memory.
         fn limits(shared_memory: usize) -> Limits {
             Limits {
                 shared_memory: shared_memory * KIB,
@@ -227,8 +227,8 @@ mod on_gpus {
             (8..2048).step_by(8).filter(|size| limits.fits(*size, used)).max().unwrap_or(0)
         }
 
-        /// 16 KiB is the least that Vulkan allows, 32 what many GPUs and software Vulkan have, 48
-        /// what CUDA gives unasked.
+        /// 16 KiB is Vulkan's minimum, 32 what many GPUs and software Vulkan have, 48 CUDA's
+        /// default.
         #[test]
         fn heads_of_every_usual_width_are_borne_and_wider_ones_refused() {
             for (shared_memory, training, inference) in [(16, 320, 368), (32, 664, 880), (48, 1008, 1392)] {
@@ -278,8 +278,8 @@ mod on_gpus {
             assert_eq!(limits(48).small_tiles(128), None);
         }
 
-        /// What is chosen takes no more than there is, and what was chosen before small tiles were
-        /// there stays.
+        /// The chosen tile fits the shared memory, and choices from before small tiles existed are
+        /// unchanged.
         #[test]
         fn a_tile_takes_what_there_is() {
             let size = |size, shared_memory| {

@@ -94,7 +94,7 @@ mod tests {
         assert_ne!(values, draw(1, "b"));
     }
 
-    /// A seed must mean the same model for ever, however the drawing is shared out.
+    /// A seed must always give the same model, however the drawing is distributed.
     #[test]
     fn the_values_are_those_of_one_stream() {
         for n in [1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5] {

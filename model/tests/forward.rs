@@ -1,4 +1,4 @@
-//! The model's cached forward against its full one, and its bits whatever the number of threads.
+//! The cached forward pass compared with the full one, and its bits for any number of threads.
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -23,7 +23,7 @@ fn device() -> Device {
     Device::flex().autodiff()
 }
 
-/// Everything that GPT-2 does not have, in one model.
+/// A model with every part that GPT-2 does not have.
 fn newest(context_length: usize) -> GptConfig {
     GptConfig {
         n_kv_head: 2,
@@ -42,8 +42,8 @@ fn newest(context_length: usize) -> GptConfig {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    // Texts of different lengths in pieces of random length, forked, dropped and cut back on the
-    // way: every logit is what the whole text gives at once, where gradients are recorded too.
+    // Texts of different lengths in pieces of random length, forked, dropped and truncated on the
+    // way: every logit equals that of a full pass over the text, even if gradients are recorded.
     #[test]
     fn the_cache_changes_nothing(
         steps in proptest::collection::vec((any::<u64>(), prop_oneof![3 => Just(1usize), 2 => 0usize..12, 1 => 60usize..80]), 1..9),
@@ -104,7 +104,7 @@ proptest! {
     }
 }
 
-/// The same bits whatever the number of threads: of the logits, and of every gradient.
+/// The same bits for any number of threads: of the logits, and of every gradient.
 #[cfg(feature = "autodiff")]
 #[test]
 fn the_number_of_threads_changes_no_bit() {

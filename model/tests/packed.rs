@@ -1,4 +1,4 @@
-//! A model whose matrices are packed, beside one whose are plain.
+//! A model with packed matrices compared with one without.
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -25,8 +25,8 @@ fn models() -> [GptConfig; 2] {
     [gpt2, qwen]
 }
 
-/// Beside the model with its plain matrices: in float32 the same to rounding, in fewer bits nearly
-/// the same.
+/// Compared with the model with plain matrices: in float32 equal up to rounding, in fewer bits
+/// nearly equal.
 #[test]
 fn a_packed_model_computes_what_the_plain_one_does() {
     let device = Device::flex();
@@ -59,9 +59,9 @@ fn a_packed_model_decodes_what_it_reads_at_once() {
             for (id, whole) in ids.iter().zip_eq(whole.chunks(101)) {
                 let one = floats(model.forward_cached(&[&[*id]], &mut cache));
                 let error = one.iter().zip_eq(whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-                // Sums in another order differ in their last bits, and where that takes an input of
-                // an 8-bit product over the border between two numbers of 16 bits, by a step of
-                // those.
+                // Sums in another order differ in their last bits. If that moves an input of an
+                // 8-bit product across the boundary between two 16-bit numbers, it differs by one
+                // such step.
                 let step = whole.iter().fold(0.0f32, |largest, value| largest.max(value.abs())) / 32767.0;
                 let allowed = 1e-5 + if weights == WeightType::Int8 { 2.0 * step } else { 0.0 };
                 assert!(error < allowed, "{weights:?}: {error}");

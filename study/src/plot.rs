@@ -275,7 +275,7 @@ mod tests {
             .collect()
     }
 
-    /// Writes the picture that a person checks by eye where EMBER_PLOT names a file.
+    /// If EMBER_PLOT names a file, writes the picture there for inspection by eye.
     #[test]
     fn the_picture_says_what_it_shows() {
         let svg = draw(&run(), "stories <1> & more").unwrap();

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// The line of an error, and whether it exits with 2.
+    /// An error's line, and whether its exit code is 2.
     fn said(error: impl StdError + Send + Sync + 'static) -> (String, bool) {
         super::super::line(&error)
     }

@@ -1,4 +1,4 @@
-//! A conversation and a signal that reaches it, in every order in which the two may run.
+//! A conversation and a signal, in every interleaving of the two.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,22 +8,22 @@ use shuttle::{Config, Runner, scheduler::DfsScheduler, thread};
 
 use super::*;
 
-/// Where the conversation is, noted under std's lock, where no other thread goes on in between.
+/// Progress of the conversation, stored under std's lock, at which shuttle switches no threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// Until the first look is over.
+    /// Until the first check is over.
     Start,
-    /// Between two looks.
+    /// Between two checks.
     Work,
-    /// From the last look on, which is about to be forgotten.
+    /// From the last check on, before the request is cleared.
     End,
-    /// Between the work and what is waited for.
+    /// Between the work and the end of the wait.
     Rest,
-    /// That has come.
+    /// The wait is over.
     Over,
 }
 
-/// What the conversation saw: whether a look found the request, and whether it waited.
+/// Whether a check found the request, and whether the wait was completed.
 struct Conversation {
     seen: bool,
     waited: bool,
@@ -58,11 +58,11 @@ fn a_signal_is_seen_by_the_work_or_ends_the_process() {
         let to = *at.lock().unwrap();
         let Conversation { seen, waited } = conversation.join().unwrap();
         match (from, to) {
-            // While the work looks it is left to the work, and the next look sees it.
+            // While the work checks, the signal is left to it, and the next check sees it.
             (At::Work, At::Work) => assert!(!ends && seen, "the work is not asked"),
-            // Who rests or waits has nothing to save.
+            // Between requests, and in a wait, there is nothing to save.
             (At::Rest, At::Rest) => assert!(ends || !waited, "a signal is lost"),
-            // No wait is given up that nobody asked to end.
+            // A wait is given up only on request.
             (At::Over, _) => assert!(waited, "a wait is given up"),
             _ => {}
         }

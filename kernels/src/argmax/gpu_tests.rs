@@ -7,9 +7,9 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use crate::argmax;
 use crate::gpu::testing::{device, random};
 
-/// That the best of so many rows, and what all logits of each weigh, are the CPU's.
+/// Checks each row's best token and its logits' log-sum-exp against the CPU's.
 fn agrees(rows: usize, vocab: usize, scale: f64, device: &Device) -> Result<(), TestCaseError> {
-    // In steps, so that many are equal.
+    // Rounded, so that there are many ties.
     let logits = (random::<2>([rows, vocab], 1, &Device::flex()) * 3).round() * scale;
     let values = logits.clone().into_data().try_into_vec::<f32>().unwrap();
     let there = Tensor::<2>::from_data(logits.into_data(), device);
@@ -33,7 +33,7 @@ fn the_first_of_the_largest_and_what_all_of_them_weigh() {
     let sizes = (1usize..5, prop_oneof![1usize..100, 8_000usize..9_000], 0.1f64..30.0);
     let mut runner = TestRunner::new(ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() });
     runner.run(&sizes, |(rows, vocab, scale)| agrees(rows, vocab, scale, &device)).unwrap();
-    // A launch has at most 65,535 cubes in a direction, and each row has 32.
+    // A launch has at most 65,535 cubes per dimension, and each row has 32.
     agrees(3_000, 7, 1.0, &device).unwrap();
 }
 

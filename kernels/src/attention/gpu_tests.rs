@@ -1,5 +1,5 @@
-//! Attention by our GPU kernels is what the textbook formula and the CPU's kernels compute: outputs
-//! and gradients.
+//! Our GPU kernels' attention equals the textbook formula and the CPU's kernels: outputs and
+//! gradients.
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{DType, Device, Distribution, FloatDType, Tensor, TensorData};
@@ -15,8 +15,7 @@ pub fn random<const D: usize>(shape: [usize; D], spread: f64, seed: u64) -> Tens
     Tensor::<D>::random(shape, Distribution::Normal(0.0, spread), &device).into_data()
 }
 
-/// A sum over what attention puts out, each number with its own weight: the output and the gradient
-/// of `qkv`.
+/// The attention's output, and the gradient of `qkv` for a weighted sum of the output.
 fn output_and_gradient(
     qkv: &TensorData,
     dy: &TensorData,
@@ -30,7 +29,7 @@ fn output_and_gradient(
     [values(y), values(qkv.grad(&gradients).unwrap())]
 }
 
-/// Vectors of four and single numbers; a kernel is compiled for each.
+/// Head sizes in whole vectors of four, and not; each compiles another kernel.
 pub fn heads() -> impl Strategy<Value = Heads> {
     (1usize..3, 1usize..3, prop_oneof![Just(16usize), Just(5)]).prop_map(|(n_kv_head, served, head_size)| Heads {
         n_head: n_kv_head * served,
@@ -39,7 +38,7 @@ pub fn heads() -> impl Strategy<Value = Heads> {
     })
 }
 
-/// Numbers that give gentle weights, and such that the largest score grows by leaps along a row.
+/// Input spreads: with the larger one a row's running maximum grows by leaps.
 fn spread() -> impl Strategy<Value = f64> {
     prop_oneof![Just(1.0), Just(5.0)]
 }
@@ -47,7 +46,7 @@ fn spread() -> impl Strategy<Value = f64> {
 fn agrees(batch: usize, time: usize, heads: Heads, spread: f64, seed: u64, mask: Option<DropoutMask>) {
     let qkv = random([batch, time, heads.width()], spread, seed);
     let dy = random([batch, time, heads.query_width()], 1.0, seed + 1);
-    // The textbook draws no mask by key, so that with dropout the CPU's kernel is the reference.
+    // The formula has no dropout mask: with dropout the CPU's kernel is the reference.
     let expected = output_and_gradient(&qkv, &dy, &Device::flex(), |qkv| match mask {
         None => plain::causal_attention(qkv, heads, None).0,
         Some(_) => kernels::causal_attention(qkv, heads, mask),
@@ -59,7 +58,7 @@ fn agrees(batch: usize, time: usize, heads: Heads, spread: f64, seed: u64, mask:
         for (what, got, expected) in [("outputs", &got[0], &expected[0]), ("gradients", &got[1], &expected[1])] {
             let error = largest_difference(got, expected);
             let largest = expected.iter().fold(1.0f32, |largest, value| largest.max(value.abs()));
-            // Scores of up to 500 in float32 have errors of 3e-5 in their exponentials.
+            // Scores up to 500 in float32 have errors of 3e-5 in their exponentials.
             assert!(
                 error < 1e-4 * largest,
                 "{what} differ by {error}: batch {batch}, time {time}, {heads:?}, {mask:?}"
@@ -71,7 +70,7 @@ fn agrees(batch: usize, time: usize, heads: Heads, spread: f64, seed: u64, mask:
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // Times of one, within a tile, about its edge and over several.
+    // Lengths of one, within a tile, around its edge and over several tiles.
     #[test]
     fn is_the_formula(
         batch in 1usize..3, time in prop_oneof![Just(1usize), 2usize..20, 30usize..35, 60usize..100], heads in heads(),
@@ -88,13 +87,13 @@ proptest! {
 
 }
 
-/// Wide heads, whose tiles are small.
+/// Wide heads, which have small tiles.
 #[test]
 fn is_the_formula_for_wide_heads() {
     agrees(1, 40, Heads { n_head: 2, n_kv_head: 1, head_size: 128 }, 2.0, 7, None);
 }
 
-/// Nothing is added in an order that the device is free to choose.
+/// No sum depends on an order that the device may choose.
 #[test]
 fn repeats_itself_bit_for_bit() {
     let heads = Heads { n_head: 4, n_kv_head: 2, head_size: 16 };
@@ -105,7 +104,7 @@ fn repeats_itself_bit_for_bit() {
     }
 }
 
-/// Rounded once, from float32 sums, whatever the type of the inputs.
+/// Float32 sums, rounded once, for any input type.
 #[test]
 fn half_precision_is_rounded_once() {
     let heads = Heads { n_head: 2, n_kv_head: 1, head_size: 16 };
@@ -123,8 +122,8 @@ fn half_precision_is_rounded_once() {
     }
 }
 
-/// Heads of which the usual tiles need more than the 32 KiB of shared memory that software Vulkan
-/// and many GPUs have: each of these widths takes a smaller tile than the one before.
+/// Heads whose usual tiles need more than the 32 KiB of shared memory that software Vulkan and many
+/// GPUs have: each of these widths takes a smaller tile than the one before.
 #[test]
 fn wide_heads_go_in_small_tiles() {
     for head_size in [256, 384, 512] {
@@ -132,8 +131,8 @@ fn wide_heads_go_in_small_tiles() {
     }
 }
 
-/// A launch has at most 65,535 cubes in a direction, on wgpu and on CUDA; dropout tells the rows
-/// apart.
+/// A launch has at most 65,535 cubes per dimension, on wgpu and on CUDA; dropout makes the rows
+/// differ.
 #[test]
 fn a_batch_may_have_more_rows_than_a_launch() {
     let mask = Some(DropoutMask { probability: 0.3, key: 11 });

@@ -11,7 +11,7 @@ use crate::testing::{self, Inputs, device, difference, heads, random, same};
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    // Times on both sides of one and of several blocks of query rows.
+    // Lengths around one and several blocks of query rows.
     #[test]
     fn causal_attention(
         batch in 1usize..3, time in prop_oneof![1usize..10, 60usize..70, 126usize..140], heads in heads(), seed: u64,
@@ -26,12 +26,12 @@ proptest! {
 }
 
 proptest! {
-    // What y loses by its rounding, a row's gradients lose together: where they all but cancel, one
-    // case in many thousands is beyond the bound. These are always the same cases.
+    // A row's gradients share the rounding error of y: if they nearly cancel, one case in many
+    // thousands exceeds the bound. The seed is fixed.
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(64) })]
 
-    /// Attention of bfloat16, which rounds the softmax's weights and, on the way back, the scores'
-    /// gradients before it multiplies them, against float32 on numbers that both hold.
+    /// Attention in bfloat16, which rounds the softmax's weights and, in the backward pass, the
+    /// scores' gradients before multiplying them, compared with float32 on numbers exact in both.
     #[test]
     fn attention_of_bfloat16_sums_in_float32(
         batch in 1usize..3, time in prop_oneof![1usize..10, 60usize..70, 126usize..140], heads in heads(), seed: u64,
@@ -70,7 +70,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4))]
 
-    // Longer than a block of keys, and than two.
+    // Longer than one block of keys, and than two.
     #[test]
     fn attention_to_a_long_text(
         time in prop_oneof![505usize..520, 540usize..560, 1020usize..1060], heads in heads(), seed: u64,
@@ -84,7 +84,7 @@ proptest! {
     }
 }
 
-/// The weights are those by which the values were mixed, by the kernel and by the formula.
+/// The returned weights are those applied to the values, in the kernel and in the formula.
 #[test]
 fn kernel_and_formula_hand_out_the_same_weights() {
     let heads = Heads { n_head: 2, n_kv_head: 2, head_size: 4 };
@@ -101,7 +101,7 @@ fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().try_into_vec::<f32>().unwrap()
 }
 
-/// With dropout the gradient must be that of the very function that ran: compare it with finite
+/// With dropout the gradient must be that of the very function that ran: compared with finite
 /// differences.
 #[cfg(feature = "autodiff")]
 #[test]

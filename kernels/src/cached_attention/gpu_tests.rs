@@ -1,4 +1,4 @@
-//! Attention to the cache by our GPU kernels is what the CPU's kernel computes.
+//! Our GPU kernels' attention to the cache equals the CPU's.
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{Device, Tensor};
@@ -11,8 +11,8 @@ use crate::{CachedAttention, cached_attention::tests::scattered};
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // Rows with (old, new) positions, whose slots lie scattered; new rows short and long beside old
-    // ones.
+    // Rows with (old, new) positions in scattered slots, with few and many new positions compared
+    // with the old ones.
     #[test]
     fn reads_the_cache_by_slot(
         lengths in proptest::collection::vec(

@@ -1,4 +1,4 @@
-//! Attention to the cache by our kernel for the CPU is what the formula computes.
+//! Our CPU kernel's attention to the cache equals the formula.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn plain(rows: &CachedRows, qkv: Tensor<3>, cache: [Tensor<3>; 2], heads: Heads)
         let seen = |cache: &Tensor<3>| for_queries(cache.clone().select(1, slots.clone()).unsqueeze::<4>(), heads);
         let (q, [k, v]) = (q.clone().narrow(2, first, new), cache.each_ref().map(seen));
         first += new;
-        // True after the position itself, which stands behind the row's old ones.
+        // True after the position itself, which follows the row's old ones.
         let future = Tensor::<2, Bool>::tril_mask([new, length], (length - new) as i64, &Device::flex());
         let future = future.reshape([1, 1, new, length]).expand([1, heads.n_head, new, length]);
         plain_attend([q, k, v], future, None).0
@@ -33,8 +33,8 @@ fn plain(rows: &CachedRows, qkv: Tensor<3>, cache: [Tensor<3>; 2], heads: Heads)
     (Tensor::cat(attended.collect(), 1), cache)
 }
 
-/// Rows of (old, new) positions whose old ones took slots in turn, and how many slots a cache for
-/// them needs, with some to spare.
+/// Rows of (old, new) positions whose old positions took slots in turn, and a sufficient number of
+/// slots, with some to spare.
 pub fn scattered(lengths: &[(usize, usize)]) -> (CachedRows, usize) {
     let mut slots = vec![Vec::new(); lengths.len()];
     let mut next = 0;
@@ -56,7 +56,7 @@ pub fn scattered(lengths: &[(usize, usize)]) -> (CachedRows, usize) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    // Rows short and long, with few new positions and with many.
+    // Short and long rows, with few and with many new positions.
     #[test]
     fn attends_as_the_formula_says(
         lengths in proptest::collection::vec((0usize..70, prop_oneof![1usize..4, 8usize..50]), 1..5),

@@ -1,4 +1,4 @@
-//! The GPU's cross-entropy and its gradient beside the formulas of `plain` on the CPU.
+//! The GPU's cross-entropy and its gradient, compared with the formulas of `plain` on the CPU.
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{DType, Device, Distribution, FloatDType, Tensor};
@@ -33,8 +33,8 @@ fn cases(vocab: impl Strategy<Value = usize>) -> impl Strategy<Value = Case> {
         .prop_map(|(size, seed, scale, objective, divisor)| Case { size, seed, scale, objective, divisor })
 }
 
-/// `precision` is what the logits are rounded to before both compute; their gradient on the GPU is
-/// rounded too.
+/// `precision` is the type to which the logits are rounded before both compute; the GPU's gradient
+/// is rounded to it, too.
 fn same(case: &Case, there: &Device, precision: FloatDType, rounding: f32) -> Result<(), TestCaseError> {
     let Case { size, seed, scale, objective, divisor } = *case;
     let here = Device::flex().autodiff();
@@ -48,7 +48,7 @@ fn same(case: &Case, there: &Device, precision: FloatDType, rounding: f32) -> Re
     let (want, _) = numbers(Loss { objective: minimised / divisor, cross_entropy }, &reference);
 
     let leaf = Tensor::<3>::from_data(logits.into_data(), (there, precision.into())).autodiff().require_grad();
-    // The kernel works in place: not on the leaf itself, whose buffer others hold.
+    // The kernel works in place, but not on the leaf, whose buffer is shared.
     let (got, gradient) = numbers(loss_over(leaf.clone(), &targets, objective, divisor), &leaf);
     for (a, b) in got.iter().zip(&want) {
         prop_assert!((a - b).abs() <= 3e-5 * b.abs().max(1.0), "{got:?} {want:?}");
@@ -60,7 +60,7 @@ fn same(case: &Case, there: &Device, precision: FloatDType, rounding: f32) -> Re
     for (&a, b) in gradient.iter().zip(exact) {
         prop_assert!((a - b).abs() < allowed * weight.max(1.0) + (rounding + 4e-6) * b.abs(), "{a} {b}");
     }
-    // Untracked, the same value comes out and the logits stay.
+    // Without tracking, the value is the same and the logits stay.
     let untracked = leaf.clone().inner();
     let Loss { objective: value, .. } = loss_over(untracked.clone(), &targets, objective, divisor);
     prop_assert!((value.into_scalar::<f32>() * 3.0 - got[0]).abs() <= 1e-5 * got[0].abs().max(1.0));
@@ -68,8 +68,8 @@ fn same(case: &Case, there: &Device, precision: FloatDType, rounding: f32) -> Re
     Ok(())
 }
 
-/// The gradient of [`numbers`]'s sum by the formula in float64: float32 holds the logarithm of a large
-/// sum of exponentials to a few millionths, and each probability that follows from it is as wrong.
+/// The gradient of the sum in [`numbers`] by the formula in float64: in float32 the logarithm of a
+/// large sum of exponentials has an error of a few millionths, and so has each probability.
 fn exact_gradient(logits: &[f32], targets: &[u32], case: &Case) -> Vec<f32> {
     let Case { size: [batch, time, vocab], objective: Objective { z_loss, label_smoothing }, divisor, .. } = *case;
     let weight = 3.0 / (divisor * (batch * time) as f64);
@@ -93,13 +93,13 @@ fn any_vocabulary_gives_the_formulas_loss_and_gradient() {
     let config = ProptestConfig::with_cases(16);
     proptest!(config.clone(), |(case in cases(1usize..70))| same(&case, &device, FloatDType::F32, 0.0)?);
     proptest!(config, |(case in cases(1025usize..20_000))| same(&case, &device, FloatDType::F32, 0.0)?);
-    // One logit far above all others: its probability is 1, and as exact as the denominator.
+    // One logit far above all others: its probability is 1, as exact as the denominator.
     let objective = Objective { z_loss: 0.001, label_smoothing: 0.1 };
     let case = Case { size: [1, 3, 13_200], seed: 410, scale: 11.959_249, objective, divisor: 1.0 };
     same(&case, &device, FloatDType::F32, 0.0).unwrap();
 }
 
-/// A launch has at most 65,535 cubes in a direction, and each row has one.
+/// A launch has at most 65,535 cubes per dimension, and each row has one.
 #[test]
 fn there_are_more_rows_than_cubes_in_a_direction() {
     let Some(device) = gpu() else { return };
@@ -119,7 +119,7 @@ fn halves_are_summed_in_float32() {
     proptest!(config, |(case in cases(1usize..3000))| same(&case, &device, FloatDType::F16, 1e-3)?);
 }
 
-/// What is not finite must not look like a loss.
+/// Non-finite logits must not give a finite loss.
 #[test]
 fn logits_that_are_not_finite_give_a_loss_that_is_not() {
     let Some(device) = gpu() else { return };

@@ -54,7 +54,7 @@ mod tests {
         let other = masked(&ones, DropoutMask { key: mask.key + 1, ..mask });
         let both = y.iter().zip_eq(&other).filter(|(a, b)| **a == 0.0 && **b == 0.0).count() as f64 / y.len() as f64;
         assert!((both - 0.04).abs() < 0.003, "masks of neighbouring keys are not independent: {both}");
-        // Neighbours within one mask are independent as well.
+        // Neighbours within a mask are independent as well.
         let pairs = y.windows(2).filter(|w| w[0] == 0.0 && w[1] == 0.0).count() as f64 / y.len() as f64;
         assert!((pairs - 0.04).abs() < 0.003, "{pairs}");
     }

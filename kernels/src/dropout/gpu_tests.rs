@@ -7,7 +7,7 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use crate::gpu::testing::{Inputs, device, same};
 use crate::{self as kernels, DropoutMask, plain};
 
-/// The same bits on every device, so that a run's dropout is named by its seed alone.
+/// The same bits on every device, so that the seed alone determines a run's dropout.
 #[test]
 fn dropout_is_the_cpus() {
     let Some(device) = device() else { return };

@@ -113,8 +113,8 @@ mod tests {
         assert_eq!([first, draw()], [Some(0x6aa8_fa07_c2e0), Some(0x247e_5e4e_9d34)]);
     }
 
-    /// The mask goes by the place in the whole tensor, wherever the pieces begin, also where the
-    /// number's lower half is full.
+    /// The mask depends on the position in the whole tensor, wherever the pieces begin, even if the
+    /// index exceeds 32 bits.
     #[test]
     fn a_piece_drops_what_the_whole_drops() {
         let mask = DropoutMask { probability: 0.5, key: 77 << 31 };

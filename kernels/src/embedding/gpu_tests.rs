@@ -1,4 +1,4 @@
-//! Rows of a table, and their gradient.
+//! Rows of an embedding table, and their gradient.
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{Int, Tensor, TensorData};
@@ -7,8 +7,8 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use crate::gpu::testing::{Inputs, device, same};
 use crate::{self as kernels, plain};
 
-/// Few rows, each many times; many rows, most of them never; one id; more ids than one block sums
-/// by itself.
+/// Few rows, each used often; many rows, most of them unused; a single id; more ids than one block
+/// sums.
 #[test]
 fn rows_go_out_and_their_gradients_come_back() {
     let Some(device) = device() else { return };

@@ -1,4 +1,4 @@
-//! Products of every set of instructions against their definition, in float64.
+//! Products with every instruction set, compared with their definition in float64.
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::bf16;
@@ -9,12 +9,12 @@ use super::pack::{F32Lane, WidenedLane};
 use super::{compiled::compute_at, product::Compute, *};
 use crate::simd::{Level, level};
 
-/// Every set of instructions that the processor has.
+/// Every instruction set that the processor has.
 fn levels() -> impl Iterator<Item = Level> {
     [Level::Portable, Level::Avx2, Level::Avx512].into_iter().filter(|needed| *needed <= level())
 }
 
-/// Values that bfloat16 holds as well, so that one definition serves both.
+/// Values that are exact in bfloat16, so that one definition serves both types.
 fn values(count: usize, seed: u64) -> Vec<f32> {
     (0..count as u64)
         .map(|i| ((i * 37 + seed * 11) % 23) as f32 / 16.0 - 0.7)
@@ -26,7 +26,7 @@ fn halves(values: &[f32]) -> Vec<bf16> {
     values.iter().map(|value| bf16::from_f32(*value)).collect()
 }
 
-/// A product's sizes and how its factors lie.
+/// A product's sizes and the layouts of its factors.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     size: [usize; 3],
@@ -36,8 +36,8 @@ struct Case {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    // Some with more rows than B is read in place for, some deeper than a block, some with more
-    // rows than pass by at once.
+    // Some with too many rows to read B in place, some deeper than a block, some with more rows
+    // than are processed at once.
     let size = prop_oneof![
         6 => [1usize..40, 1usize..140, 0usize..70],
         2 => [190usize..260, 1usize..70, 1usize..70],
@@ -69,8 +69,8 @@ impl Case {
         values(self.size[1], self.seed + 3)
     }
 
-    /// By definition, and the sum of the products' sizes beside it, of which rounding is a
-    /// fraction.
+    /// The result by definition, and the sum of the products' magnitudes: rounding is a fraction of
+    /// that.
     fn defined(self) -> Vec<[f64; 2]> {
         let ([m, n, k], [a, b]) = (self.size, [self.a(), self.b()]);
         let (residual, bias) = (self.residual(), self.bias());
@@ -87,7 +87,7 @@ impl Case {
         (0..m * n).map(|place| one(place / n, place % n)).collect()
     }
 
-    /// By the kernel.
+    /// The kernel's result.
     fn computed<T: Element, O: Element>(
         self,
         [a, b]: [&[T]; 2],
@@ -107,7 +107,7 @@ impl Case {
         let mut c = vec![zero; m * n];
         let target = MatrixMut::new(&mut c, n);
         for [rows, columns] in product.parts(parts) {
-            // SAFETY: views of slices of their sizes; the sets are those that the processor has.
+            // SAFETY: the slices have the views' sizes, and the processor has the instruction set.
             unsafe { compute(&product, &target, rows, columns) };
         }
         c
@@ -135,16 +135,16 @@ proptest! {
     fn bfloat16_is_right_and_the_same_however_it_is_divided(case in cases(), parts in 1usize..9) {
         let (a, b) = (halves(&case.a()), halves(&case.b()));
         let widened = levels().map(|level| (compute_at::<WidenedLane, f32>(level), compute_at::<WidenedLane, bf16>(level)));
-        // What is chosen here, which may be the instruction for pairs.
+        // The kernel chosen here, possibly with the instruction for pairs.
         for (exactly, shortly) in widened.chain([(bf16::compute::<f32>(), bf16::compute::<bf16>())]) {
             let exact = case.computed([&a, &b], f32::NAN, exactly, 1);
             let short = case.computed([&a, &b], bf16::NAN, shortly, 1);
-            // Rounded for every term or every two, one after another: the bound of the latter, and
-            // a little for what is added.
+            // Rounding at every term or every second one, in sequence: the bound for the latter,
+            // and a little for the additions.
             let rounding = 2e-6 + case.size[2] as f64 / 2.0 * f64::from(f32::EPSILON) / 2.0;
             for ((exact, short), [want, size]) in exact.iter().zip_eq(&short).zip_eq(case.defined()) {
                 prop_assert!((f64::from(*exact) - want).abs() <= rounding * size + 1e-12, "{exact}, not {want}");
-                // Half a unit of 8 bits on top.
+                // Plus half a unit of 8 bits.
                 prop_assert!((short.to_f64() - want).abs() <= rounding * size + want.abs() / 256.0 + 1e-12, "{short}, not {want}");
             }
             prop_assert_eq!(exact, case.computed([&a, &b], f32::NAN, exactly, parts));

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
     use crate::gpu::testing;
 
-    /// Timing a sum asks for the speed, which would take memory that was not there before.
+    /// Timing a sum needs the copy speed, and measuring that takes more memory.
     #[test]
     fn the_speed_of_copies_is_not_measured() {
         let Some(device) = testing::gpu() else { return };

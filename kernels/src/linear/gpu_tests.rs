@@ -1,4 +1,4 @@
-//! Products with what comes before and after them. Few shapes: burn tries its kernels on each.
+//! Products with fused operations. Few shapes: burn autotunes its kernels for each.
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{DType, Tensor};

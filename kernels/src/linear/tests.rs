@@ -72,8 +72,7 @@ proptest! {
         );
     }
 
-    /// Products of bfloat16 and their gradients against those of float32, on numbers that both
-    /// hold.
+    /// Products in bfloat16 and their gradients, compared with float32's on numbers exact in both.
     #[test]
     fn bfloat16_is_multiplied_with_float32_sums(
         batch in 1usize..4, time in 1usize..80, n_in in 1usize..70, n_out in 1usize..150, head in prop::bool::ANY, seed: u64,

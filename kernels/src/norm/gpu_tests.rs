@@ -7,8 +7,8 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use crate::gpu::testing::{Inputs, device, same};
 use crate::{self as kernels, Norm, plain};
 
-/// One and several rows, and of the widths: a single value, odd, one and several vectors for each
-/// of the units that share a row.
+/// One row and several; widths of a single value, odd, and of one and several vectors for each of
+/// the units that share a row.
 #[test]
 fn norms_are_their_formulas() {
     let Some(device) = device() else { return };
@@ -17,7 +17,7 @@ fn norms_are_their_formulas() {
     let mut runner = TestRunner::new(ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() });
     runner
         .run(&sizes, |(batch, time, n_embd)| {
-            let n_embd = n_embd.max(2); // of a single value nothing is left once it is centred
+            let n_embd = n_embd.max(2); // a single value is 0 after centering
             let inputs = Inputs::new([batch, time, n_embd], [1; 3], [1, 1], [n_embd; 2], &device);
             let [weight, bias] = &inputs.vectors;
             same(

@@ -11,8 +11,8 @@ use crate::{
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    // Norms of at least 4 values: of two, or one, nothing is left but its sign, and the gradient is
-    // all rounding where they are nearly the same.
+    // Norms of at least 4 values: normalising two leaves only their order, one nothing, and where
+    // they are nearly equal, the gradient is all rounding.
     #[test]
     fn layer_norm(batch in 1usize..4, time in 1usize..60, n_embd in 4usize..100, seed: u64) {
         same!(
@@ -40,7 +40,7 @@ proptest! {
         );
     }
 
-    // Of a branch: the gradient that `x` has from the sum is there before the norm's.
+    // With a branch: `x` already has the gradient from the sum before the norm's is added.
     #[test]
     fn norms_of_branches(batch in 1usize..4, time in 1usize..60, n_embd in 4usize..100, seed: u64) {
         let norm = Norm::new(1e-5, FloatDType::F32).of_branch();

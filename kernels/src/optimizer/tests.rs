@@ -21,11 +21,11 @@ fn random(size: [usize; 2]) -> Tensor<2> {
     Tensor::random(size, Distribution::Normal(0.0, 1.0), &Device::flex())
 }
 
-/// One value, less than whole vectors of them, and more than two tasks take.
+/// One value, less than a whole vector, and more than two tasks take.
 const SIZES: [usize; 3] = [1, 37, 2 * cpu::CHUNK + 5];
 
-/// Whole numbers from -11 to 11 over a power of two, which are exact in float32; others for each
-/// `seed`.
+/// Whole numbers from -11 to 11 divided by a power of two, exact in float32; a different sequence
+/// for each `seed`.
 fn numbers(n: usize, seed: usize, over: f64) -> Vec<f64> {
     (0..n).map(|i| (((i * 37 + seed * 11) % 23) as f64 - 11.0) / over).collect()
 }
@@ -41,12 +41,12 @@ fn assert_near(got: &Tensor<1>, want: &[f64], allowed: f64) {
     }
 }
 
-/// Loshchilov and Hutter's algorithm 2 in float64, of a clipped gradient.
+/// Loshchilov and Hutter's algorithm 2 in float64, with a clipped gradient.
 #[test]
 fn adamw_computes_its_formula() {
     let (learning_rate, weight_decay) = (1e-2, 0.1);
     let [beta1, beta2, epsilon, scale] = [0.9f32, 0.95, 1e-3, 0.5];
-    // As the kernel has them, so that only what it computes sets the two apart.
+    // The kernel's float32 constants, so that only the computation differs.
     let [b1, b2, eps, clip] = [beta1, beta2, epsilon, scale].map(f64::from);
     for n in SIZES {
         let mut parameter = numbers(n, 0, 16.0);
@@ -73,8 +73,8 @@ fn adamw_computes_its_formula() {
             };
             let [parameter_before, first_before, second_before] = got;
             got = adamw(parameter_before, vector(&gradient), [first_before, second_before], update);
-            // Rounded after every operation, five steps of these numbers come to 1.3e-7, 8.6e-10
-            // and 6.6e-11.
+            // Rounding after every operation gives errors of 1.3e-7, 8.6e-10 and 6.6e-11 after five
+            // steps of these numbers.
             assert_near(&got[0], &parameter, 3e-7);
             assert_near(&got[1], &first, 2e-9);
             assert_near(&got[2], &second, 2e-10);
@@ -82,7 +82,7 @@ fn adamw_computes_its_formula() {
     }
 }
 
-/// Exact in float32, by the numbers chosen.
+/// Exact in float32 for these numbers.
 #[test]
 fn an_average_goes_its_share_of_the_way() {
     for n in SIZES {
@@ -92,7 +92,7 @@ fn an_average_goes_its_share_of_the_way() {
     }
 }
 
-/// Exact in float32, by the numbers chosen.
+/// Exact in float32 for these numbers.
 #[test]
 fn squares_are_summed_over_all_values() {
     for n in SIZES {
@@ -113,7 +113,7 @@ fn plain_muon(
     let n_in = matrix.dims()[0];
     let gradient = gradient * update.scale;
     let momentum = momentum * update.momentum + gradient.clone() * (1.0 - update.momentum);
-    // Nesterov: the momentum as it would be after this gradient once more.
+    // Nesterov: the momentum as if this gradient were added once more.
     let direction = momentum.clone() * update.momentum + gradient * (1.0 - update.momentum);
     let mut first = 0;
     let steps = widths.iter().map(|&width| {
@@ -125,10 +125,10 @@ fn plain_muon(
     [matrix * update.keep - step, momentum]
 }
 
-/// The matrix with its singular values brought near 1, by Newton and Schulz's iteration.
+/// The matrix with its singular values moved close to 1, by Newton-Schulz iteration.
 fn orthogonal(matrix: Tensor<2>) -> Tensor<2> {
     let [rows, columns] = matrix.dims();
-    // The Gram matrix of the shorter side is the smaller one.
+    // The Gram matrix of the shorter side is smaller.
     let is_tall = rows > columns;
     let matrix = if is_tall { matrix.transpose() } else { matrix };
     let norm = matrix.clone().powi_scalar(2).sum().sqrt().clamp_min(SMALLEST_NORM).into_scalar::<f32>();
@@ -144,7 +144,7 @@ fn orthogonal(matrix: Tensor<2>) -> Tensor<2> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Our kernel and the textbook formulas agree, on wide, square and tall parts.
+    /// The kernel agrees with the textbook formulas for wide, square and tall parts.
     #[test]
     fn the_kernel_computes_the_formulas(n_in in 1usize..40, widths in prop::collection::vec(1usize..40, 1..4)) {
         let size = [n_in, widths.iter().sum()];
@@ -155,9 +155,9 @@ proptest! {
         prop_assert!(largest_difference(&plain[1], &ours[1]) < 1e-6);
     }
 
-    /// bfloat16 keeps eight bits of each factor, and five rounds lift the smallest singular values
-    /// some five hundred times, what was rounded with them: the step goes where the exact one does,
-    /// by a cosine of 0.98.
+    /// bfloat16 keeps eight bits of each factor, and five iterations multiply the smallest singular
+    /// values, including their rounding errors, by about five hundred: the step has a cosine of
+    /// 0.98 with the exact one.
     #[test]
     fn bfloat16_orthogonalises_nearly_as_well(n_in in 1usize..100, n_out in 1usize..100) {
         let (matrix, gradient, momentum) = (random([n_in, n_out]), random([n_in, n_out]), random([n_in, n_out]));
@@ -171,7 +171,7 @@ proptest! {
         prop_assert!(cosine > 0.98, "{cosine}");
     }
 
-    /// A joint matrix steps as its parts would by themselves.
+    /// The parts of a joint matrix are updated as separate matrices would be.
     #[test]
     fn parts_do_not_see_each_other(n_in in 1usize..20, first in 1usize..20, second in 1usize..20) {
         let size = [n_in, first + second];

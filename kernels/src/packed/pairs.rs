@@ -146,7 +146,7 @@ mod tests {
 
     fn sums<P: Pairs>(weights: &PairOfRows, x: [[i16; 2]; 2]) -> [i32; COLUMNS] {
         let mut into = [0; COLUMNS];
-        // SAFETY: the caller asked the processor.
+        // SAFETY: the caller has checked the processor's features.
         unsafe {
             let weights = P::widen(weights);
             let sums = P::add_products(P::zero(), weights, &x[0]);

@@ -52,7 +52,7 @@ proptest! {
                 let largest = x.iter().fold(0f32, |largest, x| largest.max(x.abs()));
                 let step = largest / 32767.0;
                 for (x, read) in x.iter().zip_eq(read) {
-                    // Half a step, and the rounding of float32.
+                    // Half a quantization step, and float32's rounding.
                     prop_assert!((x - read).abs() <= step * 0.5 + largest * 2e-7, "{read} for {x}");
                 }
             }
@@ -109,7 +109,7 @@ proptest! {
         }
     }
 
-    /// What a row becomes depends neither on the rows beside it nor on how many threads there are.
+    /// A row's result depends neither on other rows nor on the number of threads.
     #[test]
     fn a_row_is_the_same_bits_in_any_company(rows in 2usize..60, n_in in 1usize..100, n_out in 1usize..500, seed: u64) {
         let (x, matrix) = (values(rows * n_in, seed), values(n_in * n_out, seed ^ 1));
@@ -143,8 +143,7 @@ fn zeros_stay_zeros() {
     }
 }
 
-/// One value that is no number must be seen in every product of its row, whatever the weights are
-/// stored as.
+/// A NaN input must show in every product of its row, for every type of weights.
 #[test]
 fn what_is_no_number_is_not_hidden() {
     for weights in TYPES {
@@ -161,7 +160,7 @@ fn what_is_no_number_is_not_hidden() {
     }
 }
 
-/// So must a weight that is no number, in its column and in no other.
+/// So must a NaN weight, in its column and in no other.
 #[test]
 fn a_weight_that_is_no_number_is_not_hidden() {
     for weights in TYPES {

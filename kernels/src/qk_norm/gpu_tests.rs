@@ -19,7 +19,7 @@ fn qk_norm_is_its_formula_and_leaves_the_values() {
             let normed = |x| kernels::qk_norm(x, query.clone(), key.clone(), 1e-6, heads);
             let plain = |x| plain::qk_norm(x, query.clone(), key.clone(), 1e-6, heads);
             same("qk_norm", 2e-5, &inputs, |i| normed(i.x.clone()), |i| plain(i.x.clone()));
-            // Of a sum nobody else holds the input, so the kernels work in place.
+            // The sum's buffer is not shared, so the kernels work in place.
             same("qk_norm in place", 2e-5, &inputs, |i| normed(i.x.clone() + 1) + 1, |i| plain(i.x.clone() + 1) + 1);
             Ok(())
         })

@@ -8,7 +8,7 @@ use crate::testing::{Inputs, heads, same};
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    // Heads of at least 4 values, as above.
+    // Heads of at least 4 values, as for the norms.
     #[test]
     fn qk_norm(batch in 1usize..4, time in 1usize..60, heads in heads(), seed: u64) {
         let heads = Heads { head_size: heads.head_size + 3, ..heads };

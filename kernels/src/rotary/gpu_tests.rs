@@ -1,4 +1,4 @@
-//! Rotary positions on a GPU, and half precision through what changes values where they lie.
+//! Rotary positions on a GPU, and half precision through in-place kernels.
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{DType, Tensor};
@@ -37,7 +37,7 @@ fn half_precision_passes_through() {
     let inputs = Inputs::new([2, 17, heads.width()], [1; 3], [1, 1], [8, 8], &device);
     let [query, key] = &inputs.vectors;
     let half = |name: &str, kernel: &dyn Fn(Tensor<3>) -> Tensor<3>| {
-        // Half a unit of 11 bits, of the largest value, for each rounding on the way.
+        // Half a unit of 11 bits, of the largest value, for each rounding.
         same(name, 4e-3, &inputs, |i| kernel(i.x.clone().cast(DType::F16)), |i| kernel(i.x.clone()));
     };
     half("rotate", &|x| kernels::rotate(x, &rotary, heads));

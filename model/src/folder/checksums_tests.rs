@@ -1,4 +1,4 @@
-//! A folder's checksums: what they find, and what they leave alone.
+//! A folder's checksums: the changes they detect, and the files they do not cover.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value;
@@ -39,7 +39,7 @@ fn damage_and_loss_are_found_by_checksum() {
     assert!(found().unwrap_err().contains("checksums.json is damaged"));
 }
 
-/// A list of checksums may come from a stranger.
+/// A list of checksums may come from an untrusted source.
 #[cfg(unix)]
 #[test]
 fn a_list_that_names_what_is_not_in_its_folder_is_refused_unread() {

@@ -1,4 +1,4 @@
-//! A folder's settings: what is read in them, what is written, and what is refused.
+//! A folder's settings: reading, writing and refusals.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::{Value, json};

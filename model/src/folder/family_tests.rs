@@ -1,4 +1,4 @@
-//! Folders of more than one family: which there is for a shape, and what comes back from it.
+//! Folders of several families: the family for each shape, and reading back what was written.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ fn llama() -> GptConfig {
     }
 }
 
-/// Each value another, so that no two places can be confused.
+/// All values differ, so that no two positions can be confused.
 fn counted(config: &GptConfig) -> Vec<NamedTensor> {
     let mut count = 0.0;
     let mut tensor = |(name, shape): (String, Vec<usize>)| {
@@ -58,7 +58,7 @@ fn one_product_of_ours_is_three_of_llamas_and_stands_the_other_way() {
     let joint = tensor(&tensors, "h.1.attn.c_attn.weight");
     let key = file.read("model.layers.1.self_attn.k_proj.weight").unwrap();
     assert_eq!((joint.shape.as_slice(), key.shape.as_slice()), ([8, 16].as_slice(), [4, 8].as_slice()));
-    // The key's third output, from the sixth input: behind the eight columns of the queries.
+    // The key's third output, from the sixth input: after the eight columns of the queries.
     assert_eq!(key.values[2 * 8 + 5], joint.values[5 * 16 + 8 + 2]);
     let gated = tensor(&tensors, "h.0.mlp.c_fc.weight");
     let up = file.read("model.layers.0.mlp.up_proj.weight").unwrap();
@@ -75,7 +75,7 @@ fn a_gpt2_without_biases_stores_zeros_and_comes_back_without() {
     assert_eq!(zeros.values, [0.0; 6]);
     assert_eq!(read_all(dir.path()).unwrap(), (config.clone(), tensors.clone()));
 
-    // Another tool, which does not know our key, trained them.
+    // A tool that does not know our key trained them.
     let with = GptConfig { bias: true, ..config };
     let trained = write_folder(&with, &counted(&with));
     fs::copy(trained.path().join("model.safetensors"), path).unwrap();
@@ -164,7 +164,7 @@ fn a_gpt2_that_sees_what_comes_is_refused() {
     assert!(error(dir.path()).contains("config.json: is_causal is false; only models where it is true"));
 }
 
-/// In transformers the other name counts where both are there.
+/// In transformers the other name takes precedence if both exist.
 #[test]
 fn gpt2_s_sizes_are_read_by_either_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A shape has a class and comes back from its folder as it was, or is refused in one line
+    /// A shape has a class and is read back unchanged from its folder, or is refused in one line
     /// before anything is written.
     #[test]
     fn a_shape_comes_back_or_is_refused(config in any_shape()) {

@@ -1,4 +1,4 @@
-//! A folder as a whole, both ways; and what the tests of its parts share.
+//! A whole folder, written and read; and shared code for the tests of its parts.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ pub(super) fn tiny() -> GptConfig {
     GptConfig::new(5, 4, 2, 2, 4)
 }
 
-/// Values that float16 and bfloat16 hold exactly, different from tensor to tensor: eighths between
+/// Values that are exact in float16 and bfloat16, different from tensor to tensor: eighths between
 /// -16 and 16.
 pub(super) fn exact_tensors(config: &GptConfig) -> Vec<NamedTensor> {
     let mut count = 0;
@@ -82,7 +82,7 @@ fn writing_refuses_what_is_not_the_model() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Any shape and any bits, NaN and negative zero among them, come back as they were.
+    /// Any shape and any bits, including NaN and negative zero, are read back unchanged.
     #[test]
     fn a_folder_comes_back_bit_for_bit(
         sizes in (1usize..9, 1usize..9, 1usize..4, 1usize..4, 1usize..4),
@@ -109,8 +109,8 @@ proptest! {
         prop_assert_eq!(as_bits(&back), as_bits(&tensors));
     }
 
-    /// A file cut anywhere, or with any byte of its header changed, is an error or the same names,
-    /// never a panic.
+    /// A file truncated anywhere, or with any header byte changed, gives an error or the same
+    /// names, never a panic.
     #[test]
     fn cut_and_scrambled_files_are_errors(place in 0usize..4000, change in 1u8..) {
         let dir = write_folder(&tiny(), &exact_tensors(&tiny()));
@@ -129,8 +129,7 @@ proptest! {
     }
 }
 
-/// Folders that transformers itself wrote; what it computes from them is the model's test, not
-/// ours.
+/// Folders written by transformers; the model's tests check what it computes from them.
 #[test]
 fn folders_by_transformers_are_read() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");

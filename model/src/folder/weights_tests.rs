@@ -1,4 +1,4 @@
-//! Weights in a folder: which are read, in which types and files, and what is said of wrong ones.
+//! Weights in a folder: names, types and files that are read, and the errors for wrong ones.
 #![allow(clippy::unwrap_used)]
 
 use half::{bf16, f16};
@@ -9,7 +9,7 @@ use super::files::write_json;
 use super::tests::{change_config, error, exact_tensors, read_all, tiny, write_folder};
 use super::*;
 
-/// Writes a safetensors file by the library, not by our own writer.
+/// Writes a safetensors file with the library, not with our own writer.
 fn save(path: &Path, dtype: Dtype, tensors: &[NamedTensor], rename: impl Fn(&str) -> String) {
     let encode = |values: &[f32]| -> Vec<u8> {
         match dtype {

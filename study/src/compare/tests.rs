@@ -185,7 +185,7 @@ fn a_run_without_validation_is_compared_by_its_training_loss() {
 }
 
 proptest! {
-    /// Whatever was logged, there is a chart and a picture, or nothing, and no panic.
+    /// Any log gives a chart and a picture, or neither, without a panic.
     #[test]
     fn any_losses_can_be_drawn(losses in prop::collection::vec(0.001f64..1e6, 1..30), columns in 0usize..200, rows in 0usize..60) {
         let runs = [record("a", &losses, "")];

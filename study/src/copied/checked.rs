@@ -184,7 +184,7 @@ mod tests {
         false
     }
 
-    /// A file with these documents.
+    /// A training text with these documents.
     fn learned(documents: &[&str]) -> TrainingText {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("learned.txt");

@@ -108,7 +108,7 @@ fn real_words_have_the_loss_that_scoring_gives_them() {
 
 #[test]
 fn drawn_words_cost_what_the_model_expects() {
-    // The mean of -ln p over draws from p is its entropy; 2,000 draws bring it within a few
+    // The mean of -ln p over draws from p is its entropy; 2,000 draws give it within a few
     // hundredths.
     let whole = measured(4, &Settings { samples: 500, loop_tokens: 0, ..settings() }).positions.swap_remove(0);
     assert!((whole.sampled.loss - whole.sampled.expected_loss).abs() < 0.05, "{whole:?}");

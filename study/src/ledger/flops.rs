@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn a_small_model_by_hand() {
         let config = GptConfig::new(10, 8, 1, 1, 2);
-        // Three positions of one row: 48 weights in the block, 2 of head; positions see 1 + 2 + 3.
+        // Three positions of a row: 48 weights in the block, 2 in the head; they see 1 + 2 + 3.
         assert_eq!(attended(0, 3), 6);
         assert_eq!(forward(&config, 3, 6, 3), 2.0 * 3.0 * 48.0 + 4.0 * 6.0 * 2.0 + 2.0 * 3.0 * 20.0);
     }
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(whole, prefill + decoded);
     }
 
-    /// The textbook's count for long texts differs in that it lets every position look at the whole
+    /// The textbook's count for long texts differs: it lets every position attend to the whole
     /// context.
     #[test]
     fn it_agrees_with_the_count_that_utilisation_is_judged_by() {

@@ -153,7 +153,7 @@ fn descriptions(entries: &[Entry]) -> String {
 mod tests {
     use super::*;
 
-    /// No file is fetched, and every hole of the templates has something to fill it.
+    /// The page loads no other file, and every placeholder of the templates is filled.
     #[test]
     fn the_page_needs_nothing_else() {
         for never in ["http:", "https:", "src=", "href=", "@import", "<script"] {

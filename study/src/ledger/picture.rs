@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Every number that follows `name="`.
+    /// Every number after `name="`.
     fn numbers(svg: &str, name: &str) -> Vec<f64> {
         let pattern = format!(" {name}=\"");
         svg.split(&pattern).skip(1).map(|rest| rest.split('"').next().unwrap().parse().unwrap()).collect()
@@ -138,7 +138,7 @@ mod tests {
             let (xs, drawn) = (numbers(&svg, "cx"), numbers(&svg, "cy"));
             prop_assert!(xs.iter().all(|x| (0.0..=WIDTH).contains(x)) && drawn.iter().all(|y| (0.0..=250.0).contains(y)));
             for (y, at) in ys.windows(2).zip(drawn.windows(2)) {
-                // A larger value stands higher, which is a smaller number; equal ones may be
+                // A larger value is drawn higher, at a smaller coordinate; nearly equal ones may be
                 // written alike.
                 prop_assert!(if y[0] < y[1] { at[0] >= at[1] } else { at[0] <= at[1] }, "{y:?} {at:?}");
             }

@@ -370,7 +370,7 @@ mod tests {
         assert!((x - 1.0).abs() < 1e-3 && (y - 1.0).abs() < 1e-3, "{x} {y}");
     }
 
-    /// The interval is honest where it can be checked: on the points, without their own text.
+    /// The interval's coverage on the points, each predicted without its own text.
     #[test]
     fn the_points_are_met_and_the_interval_holds_nine_in_ten() {
         let points = points().unwrap();
@@ -383,7 +383,7 @@ mod tests {
         let inside = fit.text_left_out.iter().filter(|error| error.abs() <= spread).count();
         assert!(10 * inside >= 9 * points.len() && spread < 0.3, "{:?}", fit.text_left_out);
         for (point, residual) in points.iter().zip(&fit.residuals) {
-            // Runs that somebody planned are met within a tenth.
+            // Planned runs are predicted within a tenth.
             let is_planned = ["bench/promises.py", "bench/nanogpt.py"].iter().any(|by| point.from.starts_with(by));
             assert!(!is_planned || residual.abs() < 0.1, "{} {residual}", point.text);
             let estimate = fit.estimate(point.run());
@@ -420,7 +420,7 @@ mod tests {
             for run in [larger, longer, finer] {
                 prop_assert!(constants.loss(run) <= loss + 1e-12);
             }
-            // Repetitions are worth something, and less than fresh text.
+            // Repetitions are worth something, but less than fresh text.
             prop_assert!(run.worth() <= tokens * (1.0 + 1e-9) && run.worth() <= 17.0 * text.train_tokens as f64);
         }
     }

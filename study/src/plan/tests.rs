@@ -4,12 +4,12 @@ use super::speed::{Looking, Timed, step_flops};
 use super::*;
 use ember_training::memory::prediction::training;
 
-/// The candidates for `processes` that may take `memory_bytes` each, with these keys set.
+/// The candidates for `processes` processes with up to `memory_bytes` each, with these keys set.
 fn candidates(set: &str, processes: usize, memory_bytes: Option<u64>) -> Result<Vec<Candidate>> {
     planning(set, processes, memory_bytes, |planner| planner.candidates())
 }
 
-/// What `plan` makes of ten minutes.
+/// A plan for ten minutes.
 fn planning<T>(
     set: &str,
     processes: usize,
@@ -34,7 +34,7 @@ fn planning<T>(
     plan(&Planner { request: &request, text, fit, device, kernels, by_document: false })
 }
 
-/// Looks that are as dear as many steps leave none of the time unused.
+/// Evaluations as expensive as many steps leave none of the time unused.
 #[test]
 fn a_run_is_as_long_as_its_time() {
     let timed =
@@ -55,7 +55,7 @@ fn a_run_is_as_long_as_its_time() {
     }
 }
 
-/// A run of one step at least is planned, whatever it takes: then that is said, or it is refused.
+/// At least one step is planned; if it takes longer than the time, that is said or refused.
 #[test]
 fn a_run_that_takes_longer_than_its_time_is_not_promised() {
     let planned = |step_s: f64, evaluate_token_s: f64| {
@@ -75,7 +75,7 @@ fn a_run_that_takes_longer_than_its_time_is_not_promised() {
     assert!(refused.starts_with("one step of this model takes about") && refused.contains("10m00s"), "{refused}");
 }
 
-/// What measuring the device has taken is gone, but a run is planned for some of its time at least.
+/// The time of the measurement is spent, but the run still gets some of the time.
 #[test]
 fn a_run_is_planned_for_the_time_that_measuring_left() {
     let timed =
@@ -92,7 +92,7 @@ fn a_run_is_planned_for_the_time_that_measuring_left() {
     }
 }
 
-/// The CPU is measured from small to large; a GPU where it says most first.
+/// On the CPU small shapes are measured first; on a GPU the most informative ones.
 #[test]
 fn four_shapes_are_measured() {
     let candidates = candidates("", 1, None).unwrap();
@@ -125,13 +125,13 @@ fn only_what_memory_holds_is_ever_measured() {
     let limit = all.iter().map(needs).max().unwrap() / 20;
     let fitting = candidates("", 1, Some(limit)).unwrap();
     assert!(fitting.len() < all.len() && fitting.iter().all(|candidate| needs(candidate) <= limit));
-    // Some fit only in several passes, and the rest of the step stays.
+    // Some fit only in several micro-batches; the tokens per step stay the same.
     assert!(fitting.iter().any(|candidate| candidate.config.micro_batch < candidate.config.batch_size));
     assert!(candidates("", 1, Some(1000)).err().unwrap().to_string().contains("does not fit into memory"));
 }
 
-/// The model's own count, whatever its parts are: with fewer heads of keys and a narrower MLP a
-/// step is less work.
+/// The model's own count, for all its parts: fewer key heads and a narrower MLP make a step
+/// cheaper.
 #[test]
 fn the_work_of_a_step_is_that_of_the_model() {
     let flops = |set: &str| {

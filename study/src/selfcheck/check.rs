@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// What one check of `lists`, on the "device" where they come the second time, finds.
+    /// The result of a check with these lists from the CPU and from the "device".
     fn compared(lists: [Vec<Vec<f32>>; 2]) -> Comparison {
         let calls = Cell::new(0);
         let compute = move |_: &Device, _: FloatDType| vec![lists[calls.replace(1)].clone()];

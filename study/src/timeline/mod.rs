@@ -146,7 +146,7 @@ mod tests {
             Row { step: 10, val_loss: Some(3.5), ..Row::default() },
             Row { step: 20, train_loss: Some(2.0), ..Row::default() },
         ];
-        // The model that a run begins from is judged, and writes, before its first step.
+        // A run's starting model is evaluated and sampled before the first step.
         let begun = Row { step: 0, val_loss: Some(3.9), ..Row::default() };
         let rows = [&[begun][..], &rows].concat();
         let lines = moments(vec![sample(0, 0, "z"), sample(10, 0, "x"), sample(20, 0, "y")], &rows);
@@ -160,7 +160,7 @@ mod tests {
         assert!(page.contains("<circle data-text=\"1\"") && !page.contains("<circle data-text=\"0\""));
     }
 
-    /// A model whose weights are not finite is not sure of anything, and its log says null.
+    /// A model with non-finite weights has no valid loss, and its log says null.
     #[test]
     fn a_loss_that_is_no_number_is_no_loss() {
         let run = tempfile::tempdir().unwrap();

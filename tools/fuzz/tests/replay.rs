@@ -1,5 +1,5 @@
-//! Reads the stored inputs again: the seeds, and the minimised inputs that once triggered a fault.
-//! This test does not need libFuzzer.
+//! Runs the stored inputs again: the seeds, and the minimised inputs that once triggered a fault.
+//! Does not need libFuzzer.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use ember_fuzz::{harnesses, limits};
 
-/// The folder of all inputs of a kind.
+/// The folder of all inputs of this kind.
 fn folder(kind: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(kind)
 }
@@ -19,8 +19,8 @@ fn inside(folder: &Path) -> BTreeSet<PathBuf> {
     fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Every reader holds to what it promises, within memory and time: a fault ends the test with the
-/// name of the input before it.
+/// Every reader keeps its guarantees within memory and time limits: if a fault ends the test, the
+/// last line printed is its input's name.
 #[test]
 fn what_was_kept_is_read() {
     let mut read = 0;

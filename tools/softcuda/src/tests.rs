@@ -1,9 +1,9 @@
-//! Small kernels, each with one thing that must be right or must be seen.
+//! Small kernels, each with one effect that must be right, or one fault that must be detected.
 
 use crate::{block::Launch, execute::run, lanes::Outcome, memory, number::*, parse::parse, profile::Counts};
 
-/// Runs the body of a kernel on `threads` threads with one buffer of `values`, which come back, and
-/// shared memory of a word for each thread.
+/// Runs a kernel's body on `threads` threads with one buffer of `values`, which is returned, and
+/// with a word of shared memory for each thread.
 fn run_body(body: &str, threads: u32, values: &[u32]) -> Outcome<(Vec<u32>, Counts)> {
     run_sharing(body, threads, 4 * threads as usize, values)
 }
@@ -41,8 +41,8 @@ fn run_sharing(body: &str, threads: u32, shared: usize, values: &[u32]) -> Outco
 
 #[test]
 fn lanes_meet_again_after_a_branch_and_after_a_loop() {
-    // Thread i goes round i % 5 times; odd ones add 100. Then all lanes of the warp vote, which
-    // needs all of them.
+    // Thread i loops i % 5 times; odd ones add 100. Then all lanes of the warp vote, which needs
+    // them reconverged.
     let body = "rem.u32 %r2, %r1, 5;\nmov.b32 %r3, 0;\nsetp.eq.b32 %p1, %r2, 0;\n@%p1 bra DONE;\n\
         ROUND:\nadd.s32 %r3, %r3, 1;\nsetp.lt.u32 %p2, %r3, %r2;\n@%p2 bra ROUND;\n\
         DONE:\nand.b32 %r4, %r1, 1;\nsetp.ne.b32 %p3, %r4, 0;\n@%p3 bra ODD;\nbra.uni BOTH;\n\
@@ -138,7 +138,7 @@ fn the_first_of_two_numbers_packed_is_the_upper() {
     assert_eq!(run_body(&body("f16x2"), 1, &[0]).unwrap().0, [0x3c00_c000]);
 }
 
-/// Thread i copies i % 17 bytes of its 16 to shared memory; where that is none, from nowhere.
+/// Thread i copies i % 17 of its 16 bytes to shared memory; for 0 its source is invalid.
 fn copy_and_read(between: &str) -> (Vec<u32>, Counts) {
     let body = format!(
         "mul.wide.u32 %rd2, %r1, 16;\nadd.s64 %rd3, %rd1, %rd2;\nadd.s64 %rd5, %rd4, %rd2;\n\
@@ -168,19 +168,19 @@ fn asynchronous_copies_arrive_when_waited_for_and_end_in_zeros() {
     early("");
     early("cp.async.wait_group 0;");
     early(&format!("{commit}cp.async.wait_group 1;"));
-    // A younger group may still go on where the older must be done.
+    // A newer group may still be pending when the older one must be complete.
     let (values, _) = copy_and_read(&format!("{commit}{commit}cp.async.wait_group 1;"));
     assert_eq!(values[255], 0);
 }
 
-/// Rows of A, columns of B, and the depth of the tiles that a product takes a part of.
+/// Rows of A, columns of B, and the depth of the tiles of which a product takes a part.
 const M: usize = 64;
 const N: usize = 72;
 const TILE_DEPTH: usize = 64;
 const A_BYTES: usize = 8192;
 /// Two blocks of 64 columns by 64 depths.
 const B_BYTES: usize = 16384;
-/// Registers of a thread for its part of A.
+/// A thread's registers for its part of A.
 const FRAGMENT: usize = 4;
 
 /// Small whole numbers, so that sums are exact.
@@ -192,7 +192,7 @@ fn factor_b(column: usize, depth: usize) -> f32 {
     ((column * 5 + depth * 2) % 13) as f32 - 6.0
 }
 
-/// A tile as it must lie in shared memory: its start, stride and leading offset are 0 (or where A
+/// A tile in its shared memory layout: its start, stride and leading offset are 0 (or where A
 /// ends), 1024 and 8192 bytes.
 fn tile(
     bytes: usize,
@@ -204,7 +204,7 @@ fn tile(
     let mut tile = vec![0; bytes];
     for (row, depth) in (0..rows).flat_map(|row| (0..TILE_DEPTH).map(move |depth| (row, depth))) {
         let (line, at) = if transposed { (row / 64 * 64 + depth, row % 64) } else { (row, depth) };
-        // Each line of 128 bytes has its eight pieces of 16 in an order of its own.
+        // Each line of 128 bytes has its own order of its eight 16-byte pieces (swizzle).
         let place = line * 128 + ((at / 8) ^ (line % 8)) * 16 + at % 8 * 2;
         tile[place..place + 2].copy_from_slice(&encode(of(row, depth)).to_le_bytes());
     }
@@ -216,11 +216,11 @@ struct Product {
     transposed: [bool; 2],
     accumulate: bool,
     sign: i32,
-    /// Whether each thread brings its part of the left factor in registers.
+    /// Whether the left factor is in registers.
     in_registers: bool,
 }
 
-/// Old sums, of which each is its thread's number.
+/// Old sums, each with its thread's number.
 fn old_sum(warp: usize, lane: usize) -> f32 {
     (32 * warp + lane) as f32
 }
@@ -239,7 +239,7 @@ fn product_body(product: &Product, fence: &str, wait: &str) -> String {
     let fragment: String = (0..if given { FRAGMENT } else { 0 })
         .map(|i| format!("ld.global.b32 %r{}, [%rd9+{}];\n", 5 + i, 4 * (words + i)))
         .collect();
-    // 16 depths on: 32 bytes within a line, or two groups of eight lines.
+    // 16 depths further: 32 bytes within a line, or two groups of eight lines.
     let descriptor = |start: usize, transposed: bool| {
         let start = start + if transposed { 2048 } else { 32 };
         (start as u64 >> 4) | (8192 >> 4) << 16 | (1024 >> 4) << 32 | 1 << 62

@@ -7,15 +7,15 @@ use super::*;
 use crate::gpu::tensor::from_cube;
 use crate::gpu::testing::{gpus, largest_difference, random, values};
 
-/// Sizes of less than a tile, and of more, in whole vectors and not.
+/// Sizes below and above a tile, in whole vectors and not.
 const SIZES: [[usize; 4]; 4] = [[1, 5, 7, 3], [3, 40, 64, 72], [2, 136, 328, 264], [5, 64, 32, 256]];
 
-/// A list of factors that `to` holds exactly, on the CPU.
+/// A list of factors on the CPU, exact in the type `to`.
 fn factors(shape: [usize; 3], seed: u64, to: FloatDType) -> Tensor<3> {
     random(shape, seed, &Device::flex()).cast(to).cast(FloatDType::F32)
 }
 
-/// Whether the factors lie as they are or with rows and columns exchanged.
+/// Factors as they are, or transposed.
 #[test]
 fn each_product_of_a_list_is_its_own() {
     for (device, to) in iproduct!(gpus(), [FloatDType::F32, FloatDType::F16, FloatDType::BF16]) {
@@ -37,7 +37,7 @@ fn each_product_of_a_list_is_its_own() {
             let got = from_cube::<3>(batched_product(&a_there, &b_there, DType::F32));
             assert_eq!(got.dims(), [count, m, n]);
             let error = largest_difference(&values(got), &values(a.matmul(b)));
-            // Sums of a few hundred products of numbers about 1, in TF32 where a GPU has tensor cores.
+            // Sums of a few hundred products of about 1, in TF32 where a GPU has tensor cores.
             let in_tf32 = to == FloatDType::F32 && has_tensor_cores(&a_there.client);
             let allowed = if in_tf32 { 0.1 } else { 1e-3 };
             assert!(error < allowed, "{to:?}, {count} of {m} by {depth} by {n}, {exchanged:?}: {error}");

@@ -232,7 +232,7 @@ mod tests {
         assert!(agrees(reference.clone() + 1e-6));
         assert!(!agrees(wrong));
         assert!(!agrees(reference.clone() * f32::NAN));
-        // Where none agrees, the rule stays: it is not timed again at every step.
+        // If no kernel agrees, the rule's choice stays: it is not timed again at every step.
         let [a, b] = [[33, 5], [5, 70]].map(|shape| cube(random::<2>(shape, 4, &device)));
         assert_eq!(find_fastest(&a, &b, &cube(reference * f32::NAN)), Kernel::Rule);
     }
