@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let gpt = model.gpt();
     let mut ids = model.encode(&prompt)?;
     let mut cache = KvCache::new(gpt.config(), 1, ids.len() + 20, &gpt.device());
-    let mut unread = 0; // where the ids begin that the model has not read yet
+    let mut unread = 0; // index of the first id that the model has not read
     for _ in 0..20 {
         let logits = gpt.forward_cached_last(&[&ids[unread..]], &[1], &mut cache); // [1, vocab_size]
         unread = ids.len();

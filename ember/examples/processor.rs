@@ -1,9 +1,9 @@
-//! A logits processor of one's own, which forbids a letter: `cargo run --release -p ember --example
+//! A custom logits processor, which bans a letter: `cargo run --release -p ember --example
 //! processor -- runs/mine PROMPT`.
 
 use ember::{LogitsProcessor, Model, Prompts, Step};
 
-/// Forbids some tokens.
+/// Bans tokens.
 struct Without(Vec<usize>);
 
 impl LogitsProcessor for Without {

@@ -1,5 +1,5 @@
-//! Which of some texts a model finds most probable: `cargo run --release -p ember --example score
-//! -- runs/mine TEXT...`.
+//! Finds the most probable of some texts: `cargo run --release -p ember --example score --
+//! runs/mine TEXT...`.
 
 use ember::Model;
 

@@ -1,5 +1,5 @@
-//! Trains on a text, with a word a step: `cargo run --release -p ember --features train --example
-//! train -- my.txt runs/mine`.
+//! Trains on a text and prints the progress: `cargo run --release -p ember --features train
+//! --example train -- my.txt runs/mine`.
 
 use ember::train::{Alone, DefaultHooks, EvalReport, Reporter, Settings, Start, StepReport};
 

@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         print!("{text}");
         match stdout().flush() {
             Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(()), // nobody reads on
+            Err(_) => ControlFlow::Break(()), // the reader is gone
         }
     })?;
     println!();

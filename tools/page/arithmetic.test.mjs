@@ -7,11 +7,11 @@ import "../../explain/src/page/arithmetic.js";
 
 const { OFF, highest, process, shares, shareAt, summary } = globalThis.EmberArithmetic;
 const NO_TAIL = { counts: [], logits: [] };
-const NOBODY = new Set();
+const NOTHING_SEEN = new Set();
 
 const logits = (values) => ({ ids: values.map((_, id) => id), values, tail: NO_TAIL });
 const SIX = logits([0.4, 0.3, 0.2, 0.05, 0.03, 0.02].map(Math.log));
-const kept = (knobs, of = SIX, seen = NOBODY) => {
+const kept = (knobs, of = SIX, seen = NOTHING_SEEN) => {
   const made = process(of, { ...OFF, ...knobs }, seen);
   return made.ids.filter((_, entry) => made.left[entry] > 0);
 };
@@ -30,8 +30,8 @@ test("without a knob nothing changes", () => {
 });
 
 test("temperature squares the odds at a half, and at 0 the lowest of the best ids stays", () => {
-  near(process(SIX, { ...OFF, temperature: 0.5 }, NOBODY).after.slice(0, 2), [0.16 / 0.2938, 0.09 / 0.2938]);
-  const greedy = process({ ids: [5, 3, 4], values: [2, 2, 1], tail: NO_TAIL }, { ...OFF, temperature: 0 }, NOBODY);
+  near(process(SIX, { ...OFF, temperature: 0.5 }, NOTHING_SEEN).after.slice(0, 2), [0.16 / 0.2938, 0.09 / 0.2938]);
+  const greedy = process({ ids: [5, 3, 4], values: [2, 2, 1], tail: NO_TAIL }, { ...OFF, temperature: 0 }, NOTHING_SEEN);
   assert.deepEqual([...greedy.left], [0, 1, 0]);
   assert.deepEqual(greedy.removedBy, ["temperature", null, "temperature"]);
 });
@@ -65,12 +65,12 @@ test("the repetition penalty minds the sign", () => {
 });
 
 test("each removal names its knob, in the order in which they run", () => {
-  const { removedBy } = process(SIX, { ...OFF, top_k: 5, top_p: 0.9, min_p: 0.6 }, NOBODY);
+  const { removedBy } = process(SIX, { ...OFF, top_k: 5, top_p: 0.9, min_p: 0.6 }, NOTHING_SEEN);
   assert.deepEqual(removedBy, [null, null, "min-p", "top-p", "top-p", "top-k"]);
 });
 
 test("a draw falls into shares that lie in the order of the ids", () => {
-  const made = process({ ids: [7, 2, 5], values: [0.5, 0.3, 0.2].map(Math.log), tail: NO_TAIL }, OFF, NOBODY);
+  const made = process({ ids: [7, 2, 5], values: [0.5, 0.3, 0.2].map(Math.log), tail: NO_TAIL }, OFF, NOTHING_SEEN);
   const line = shares(made);
   assert.deepEqual(line.map((share) => share.id), [2, 5, 7]);
   near(line.map((share) => share.end), [0.3, 0.5, 1]);
@@ -78,10 +78,10 @@ test("a draw falls into shares that lie in the order of the ids", () => {
 });
 
 test("the summary counts tokens, their share of the model's word, and the choices that are left", () => {
-  const all = summary(process(logits([0, 0, 0, 0]), OFF, NOBODY));
+  const all = summary(process(logits([0, 0, 0, 0]), OFF, NOTHING_SEEN));
   assert.deepEqual([all.tokens, all.vocabulary], [4, 4]);
   assert.ok(Math.abs(all.choices - 4) < 1e-6 && Math.abs(all.mass - 1) < 1e-6);
-  assert.ok(Math.abs(summary(process(SIX, { ...OFF, top_k: 3 }, NOBODY)).mass - 0.9) < 1e-6);
+  assert.ok(Math.abs(summary(process(SIX, { ...OFF, top_k: 3 }, NOTHING_SEEN)).mass - 0.9) < 1e-6);
 });
 
 /** A large vocabulary's logits, complete and as stored: the best 1000 individually, the others in groups of one 64th. */

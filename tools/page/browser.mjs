@@ -26,16 +26,16 @@ export async function onPage(name, options, check) {
   const page = await context.newPage();
   page.setDefaultTimeout(5000);
   const url = pathToFileURL(file(name)).href;
-  const [said, asked] = [[], []];
-  page.on("console", (message) => said.push(`${message.type()}: ${message.text()}`));
-  page.on("pageerror", (error) => said.push(`error: ${error.message}`));
-  page.on("dialog", (dialog) => { said.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
-  page.on("request", (request) => { if (!request.url().startsWith(`${url}`) && !request.url().startsWith("data:")) asked.push(request.url()); });
+  const [messages, requests] = [[], []];
+  page.on("console", (message) => messages.push(`${message.type()}: ${message.text()}`));
+  page.on("pageerror", (error) => messages.push(`error: ${error.message}`));
+  page.on("dialog", (dialog) => { messages.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
+  page.on("request", (request) => { if (!request.url().startsWith(`${url}`) && !request.url().startsWith("data:")) requests.push(request.url()); });
   try {
     await page.goto(url);
     await check(page);
-    assert.deepEqual(said, [], "the page says nothing on the console");
-    assert.deepEqual(asked, [], "the page asks the network for nothing");
+    assert.deepEqual(messages, [], "the page says nothing on the console");
+    assert.deepEqual(requests, [], "the page asks the network for nothing");
   } finally {
     await context.close();
   }

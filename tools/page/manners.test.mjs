@@ -28,12 +28,12 @@ for (const [width, colorScheme] of [[360, "light"], [360, "dark"], [1280, "light
       if (screenshots) await page.locator(`#${section}`).screenshot({ path: `${screenshots}/${section}-${width}-${colorScheme}.png` });
     }
     if (screenshots) await page.locator(".masthead").screenshot({ path: `${screenshots}/top-${width}-${colorScheme}.png` });
-    const crooked = await page.locator(".bars li").evaluateAll((all) => all.filter((row) => {
+    const misaligned = await page.locator(".bars li").evaluateAll((all) => all.filter((row) => {
       const middle = (part) => { const box = part.getBoundingClientRect(); return box.top + box.height / 2; };
       const parts = [row.firstElementChild, row.querySelector(".bar"), row.querySelector(".value")].map(middle);
       return Math.max(...parts) - Math.min(...parts) > 4;
     }).map((row) => row.textContent));
-    assert.deepEqual(crooked, [], "token, bar and number stand in one row");
+    assert.deepEqual(misaligned, [], "token, bar and number stand in one row");
     const small = await page.locator("button:visible, select:visible, input:visible, summary:visible").evaluateAll((all) => all
       .filter((control) => control.getBoundingClientRect().height < 24).map((control) => control.id || control.textContent));
     assert.deepEqual(small, [], "everything to press is at least 24 pixels high");

@@ -87,8 +87,8 @@ test("the switch goes from the system's light to light, dark and back, and is re
 test("nothing moves while a text streams", { skip }, () => onPlayground({ reducedMotion: "no-preference" }, async (page) => {
   await page.evaluate(() => {
     window.shifts = [];
-    const told = ({ value, sources }) => [value, sources.map(({ node }) => node?.id || node?.className).join()];
-    new PerformanceObserver((list) => window.shifts.push(...list.getEntries().map(told))).observe({ type: "layout-shift" });
+    const described = ({ value, sources }) => [value, sources.map(({ node }) => node?.id || node?.className).join()];
+    new PerformanceObserver((list) => window.shifts.push(...list.getEntries().map(described))).observe({ type: "layout-shift" });
   });
   await drawer(page, "tree");
   await type(page, BEGINNING);

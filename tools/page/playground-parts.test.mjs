@@ -13,7 +13,7 @@ function parts(names, ask = () => { throw new Error("nothing is to be asked"); }
   const own = ["parts", "tokens", "tree", "request", "kept", "slider", "knobs"].map((name) => `generate/src/commands/serve/playground/${name}.js`);
   const script = ["page/src/elements.js", ...own].map((file) => readFileSync(new URL(file, root), "utf8")).join("");
   const globals = { ask, TextDecoder, TextEncoder };
-  return runInNewContext(`${script}; ({ ${names}, setProps: (told) => { props = told; } })`, globals);
+  return runInNewContext(`${script}; ({ ${names}, setProps: (value) => { props = value; } })`, globals);
 }
 
 const node = (id, parent, children = [], facts = {}) => (

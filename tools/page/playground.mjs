@@ -48,21 +48,21 @@ export async function onPlayground({ refusals = false, ...options }, check) {
   await context.grantPermissions(["clipboard-read", "clipboard-write"]).catch(() => {});
   const page = await context.newPage();
   page.setDefaultTimeout(10000);
-  const [said, asked] = [[], []];
+  const [messages, requests] = [[], []];
   page.on("console", (message) => {
-    if (!refusals || !/status of 4\d\d/.test(message.text())) said.push(`${message.type()}: ${message.text()}`);
+    if (!refusals || !/status of 4\d\d/.test(message.text())) messages.push(`${message.type()}: ${message.text()}`);
   });
-  page.on("pageerror", (error) => said.push(`error: ${error.stack}`));
-  page.on("dialog", (dialog) => { said.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
+  page.on("pageerror", (error) => messages.push(`error: ${error.stack}`));
+  page.on("dialog", (dialog) => { messages.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
   page.on("request", (request) => {
     const isOurs = /^(data|blob):/.test(request.url()) || new URL(request.url()).origin === origin;
-    if (!isOurs) asked.push(request.url());
+    if (!isOurs) requests.push(request.url());
   });
   try {
     await opened(page);
     await check(page, context);
-    assert.deepEqual(said, [], "the page says nothing on the console");
-    assert.deepEqual(asked, [], "the page asks no other origin for anything");
+    assert.deepEqual(messages, [], "the page says nothing on the console");
+    assert.deepEqual(requests, [], "the page asks no other origin for anything");
   } finally {
     await context.close();
   }

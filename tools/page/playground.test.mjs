@@ -15,8 +15,8 @@ const steps = props.models.filter((model) => model.includes("@"));
 const needs = (is, what) => skip || (is ? false : `needs ${what}`);
 const noSteps = skip || (steps.length < 2 ? "needs a run with several checkpoints" : false);
 
-const stranger = await modelWith(({ n_vocab: size }) => size !== props.n_vocab);
-const talker = await modelWith(({ chat_template: template }) => Boolean(template));
+const otherModel = await modelWith(({ n_vocab: size }) => size !== props.n_vocab);
+const chatModel = await modelWith(({ chat_template: template }) => Boolean(template));
 
 /** The text on the page as measured by the API. */
 async function measuredByApi(ids, model = props.model_alias) {
@@ -152,16 +152,16 @@ test("several texts at once are siblings, and each is the API's", { skip }, () =
   await set(page, { count: 3 });
   await written(page, BEGINNING, { tokens: 8, seed: 5 });
   assert.equal(await page.locator("#sibling-place").textContent(), "1 of 3");
-  const told = [];
+  const shown = [];
   for (let n = 0; n < 3; n++) {
-    told.push(idsOf((await tokens(page)).filter(({ given }) => !given)));
+    shown.push(idsOf((await tokens(page)).filter(({ given }) => !given)));
     await page.locator("#sibling-after").click();
   }
   const prompt = idsOf((await tokens(page)).filter(({ given }) => given));
   const temperature = Number(await page.locator("#temperature").inputValue());
   const asked = { prompt, max_tokens: 8, n: 3, seed: 5, strategy: "sample", temperature, overflow: "slide", logprobs: 0, return_token_ids: true };
   const expected = (await api("/v1/completions", asked)).body.choices.map(({ token_ids: ids }) => ids);
-  assert.deepEqual(told, expected);
+  assert.deepEqual(shown, expected);
   await page.locator("#another").click();
   await page.waitForFunction(() => document.getElementById("sibling-place").textContent === "4 of 6");
 }));
@@ -378,8 +378,8 @@ test("texts are still there after a reload, and as a file elsewhere", { skip }, 
     assert.deepEqual(await tokens(elsewhere), before);
     assert.equal(await elsewhere.locator("#sibling-place").textContent(), "2 of 2");
     for (const text of ['{"format": 1}', JSON.stringify(inACircle(JSON.parse(readFileSync(file, "utf8"))))]) {
-      const stranger = { name: "x.json", mimeType: "application/json", buffer: Buffer.from(text) };
-      await elsewhere.locator("#import-file").setInputFiles(stranger);
+      const foreignFile = { name: "x.json", mimeType: "application/json", buffer: Buffer.from(text) };
+      await elsewhere.locator("#import-file").setInputFiles(foreignFile);
       await elsewhere.locator("#mishap", { hasText: "does not hold texts" }).waitFor();
       assert.deepEqual(await tokens(elsewhere), before, "what is refused changes nothing");
       await elsewhere.locator("#mishap-close").click();
@@ -530,26 +530,26 @@ test("Stop ends the writing and keeps what there is", { skip }, () => onPlaygrou
 }));
 
 const otherTokens = "a model with other tokens makes its own of the text, and has a tree of its own";
-test(otherTokens, { skip: needs(stranger, "--model with other tokens") }, () => onPlayground({}, async (page) => {
+test(otherTokens, { skip: needs(otherModel, "--model with other tokens") }, () => onPlayground({}, async (page) => {
   await written(page, BEGINNING, { tokens: 10 });
   const [before, text] = [await tokens(page), await shownText(page)];
   await page.locator("#tab-compare").click();
   await page.locator("#compare-write").click();
   await page.locator("#compare-words", { hasText: /token/ }).waitFor();
-  await page.locator("#model").selectOption(stranger);
+  await page.locator("#model").selectOption(otherModel);
   await page.locator("#status", { hasText: "another tokenizer" }).waitFor();
   await rest(page);
   await page.locator(".side-of-pair:nth-child(1) button", { hasText: "Take" }).click();
   await page.locator("#mishap-words", { hasText: "no longer here" }).waitFor();
   await page.locator("#tab-text").click();
-  const asked = { model: stranger, content: text, add_special: true };
+  const asked = { model: otherModel, content: text, add_special: true };
   assert.equal(await shownText(page), text);
   assert.deepEqual(idsOf(await tokens(page)), (await api("/tokenize", asked)).body.tokens);
   await page.locator("#write").click();
   await page.locator("#text .token:not(.given)").nth(3).waitFor();
   await rest(page);
   await opened(page);
-  assert.equal(await page.locator("#model").inputValue(), stranger);
+  assert.equal(await page.locator("#model").inputValue(), otherModel);
   await page.locator("#model").selectOption(props.model_alias);
   await page.locator("#status", { hasText: "another tokenizer" }).waitFor();
   await drawer(page, "tree");
@@ -558,13 +558,13 @@ test(otherTokens, { skip: needs(stranger, "--model with other tokens") }, () => 
   assert.deepEqual(await tokens(page), before);
   await page.locator("#more").click();
   await page.locator("#tab-compare").click();
-  await page.locator(".side-of-pair:nth-child(2) select").first().selectOption(stranger);
+  await page.locator(".side-of-pair:nth-child(2) select").first().selectOption(otherModel);
   await page.locator("#compare-write").click();
   await page.locator("#mishap-words", { hasText: "has another tokenizer" }).waitFor();
 }));
 
-test("a talk, where the checkpoint has a template", { skip: needs(talker, "--model with a template") }, () => onPlayground({}, async (page) => {
-  await page.locator("#model").selectOption(talker);
+test("a talk, where the checkpoint has a template", { skip: needs(chatModel, "--model with a template") }, () => onPlayground({}, async (page) => {
+  await page.locator("#model").selectOption(chatModel);
   await page.locator("#tab-chat").click();
   await set(page, { tokens: 12 });
   for (const turn of [1, 2]) {

@@ -73,20 +73,20 @@ const lines = (text) => text.trim().split("\n").map((line) => JSON.parse(line));
 
 /** The page's generation: ids, the reports about them, text and finish reason. */
 export async function written(writer, prompt, settings, count, before = {}) {
-  const told = [];
+  const emitted = [];
   const never = async () => false;
-  const { reason, rest } = await engine.write(writer, { prompt, written: [], ...before, settings, count }, (token) => told.push(token), never);
-  return { told, ids: told.map(({ id }) => id), text: told.map(({ text }) => text).join("") + rest, reason };
+  const { reason, rest } = await engine.write(writer, { prompt, written: [], ...before, settings, count }, (token) => emitted.push(token), never);
+  return { emitted, ids: emitted.map(({ id }) => id), text: emitted.map(({ text }) => text).join("") + rest, reason };
 }
 
 /** A difference is ignored if the two best tokens' probabilities are this close, relatively. */
 const TIED = 1e-4;
 
 /** Checks that two texts are equal up to a near-tie of two tokens; returns whether they are equal to the end. */
-export function sameTokens(ours, theirs, told, what) {
+export function sameTokens(ours, theirs, emitted, what) {
   const place = theirs.findIndex((id, at) => id !== ours[at]);
   if (place < 0) return assert.equal(ours.length, theirs.length, what) ?? true;
-  const [best, second] = told[place].top;
+  const [best, second] = emitted[place].top;
   assert.ok(Math.log(best.before / second.before) < TIED, `${what}: token ${place} is ${ours[place]}, not ${theirs[place]}`);
   return false;
 }

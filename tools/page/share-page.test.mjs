@@ -14,7 +14,7 @@ const skip = missing || (executablePath === "" ? "needs Chromium: EMBER_BROWSER"
 const RUN = "stories";
 const BEGINNING = "One day Tom";
 const AWKWARD = "</script><script>window.broken = 1</script><!-- <b>\u2028 $& {{page}}";
-const SAID = ["--title", AWKWARD, "--by", "<i>Ana</i>", "--beginning", BEGINNING];
+const FLAGS = ["--title", AWKWARD, "--by", "<i>Ana</i>", "--beginning", BEGINNING];
 
 let browser = null;
 
@@ -28,22 +28,22 @@ async function launched() {
 after(() => browser?.close());
 
 /** Runs `check` on a new page; `run` and `flags` select it, the rest are the browser's options. */
-async function onPage({ run = RUN, flags = SAID, ...options }, check) {
+async function onPage({ run = RUN, flags = FLAGS, ...options }, check) {
   const context = await (await launched()).newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", offline: true, ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(15000);
   const url = pathToFileURL(pageOf(run, flags)).href;
-  const [said, asked] = [[], []];
-  page.on("console", (message) => said.push(`${message.type()}: ${message.text()}`));
-  page.on("pageerror", (error) => said.push(`error: ${error.stack}`));
-  page.on("dialog", (dialog) => { said.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
-  context.on("request", (request) => { if (request.url() !== url && !/^(data|blob):/.test(request.url())) asked.push(request.url()); });
+  const [messages, requests] = [[], []];
+  page.on("console", (message) => messages.push(`${message.type()}: ${message.text()}`));
+  page.on("pageerror", (error) => messages.push(`error: ${error.stack}`));
+  page.on("dialog", (dialog) => { messages.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
+  context.on("request", (request) => { if (request.url() !== url && !/^(data|blob):/.test(request.url())) requests.push(request.url()); });
   try {
     await page.goto(url);
     await page.locator("body[data-ready]").waitFor();
     await check(page);
-    assert.deepEqual(said, [], "the page says nothing on the console");
-    assert.deepEqual(asked, [], "the page asks for nothing");
+    assert.deepEqual(messages, [], "the page says nothing on the console");
+    assert.deepEqual(requests, [], "the page asks for nothing");
   } finally {
     await context.close();
   }
@@ -87,7 +87,7 @@ const TWENTY = [
 ];
 
 for (const run of ["gpt2-chars", "llama-bytes", "qwen3-bpe"]) {
-  test(`${run}: twenty beginnings are gone on with as the program goes on with them`, { skip }, (told) => onPage({ run, flags: ["--skip-copied"] }, async (page) => {
+  test(`${run}: twenty beginnings are gone on with as the program goes on with them`, { skip }, (t) => onPage({ run, flags: ["--skip-copied"] }, async (page) => {
     const theirs = generated(run, "int8", TWENTY, ["--strategy", "greedy", "--max-new-tokens", "60"]);
     const writer = open(run, "int8");
     const settings = { temperature: 0, topK: 0, topP: 1, seed: 0 };
@@ -97,10 +97,10 @@ for (const run of ["gpt2-chars", "llama-bytes", "qwen3-bpe"]) {
       await page.locator("#prompt").fill(prompt);
       await write(page);
       const ours = await written(writer, prompt, settings, 60);
-      sameTokens(await ids(page), theirs[place].ids, ours.told, prompt);
+      sameTokens(await ids(page), theirs[place].ids, ours.emitted, prompt);
       rates.push(Number((await page.locator("#status").textContent()).match(/, ([\d,]+) a second/)[1].replaceAll(",", "")));
     }
-    told.diagnostic(`on the page, up to ${Math.max(...rates)} tokens a second`);
+    t.diagnostic(`on the page, up to ${Math.max(...rates)} tokens a second`);
   }));
 }
 
@@ -127,9 +127,9 @@ test("a stop says what this press has written, and whether the model reads all o
   await page.locator("#text .token").nth(before + context).waitFor();
   await page.keyboard.press("Escape");
   await idle(page);
-  const said = await page.locator("#status").textContent();
+  const status = await page.locator("#status").textContent();
   const count = (await ids(page)).length - before;
-  assert.ok(said.startsWith(`${count.toLocaleString("en")} tokens. Stopped. The context of ${context} tokens`), said);
+  assert.ok(status.startsWith(`${count.toLocaleString("en")} tokens. Stopped. The context of ${context} tokens`), status);
 }));
 
 test("going on is what would have been written at once; another is the next seed's", { skip }, () => onPage({}, async (page) => {
@@ -203,7 +203,7 @@ test("half characters of bytes are shown whole", { skip }, () => onPage({ run: "
 test("what goes on in the middle of a character shows it whole", { skip }, () => onPage({ run: "llama-bytes", flags: ["--beginning", "中", "--skip-copied"] }, async (page) => {
   const settings = { temperature: 1, topK: 0, topP: 1, seed: 2 };
   const ours = await written(open("llama-bytes", "int8"), "中", settings, 60);
-  const half = ours.told.findIndex(({ text, end }) => text === "" && !end);
+  const half = ours.emitted.findIndex(({ text, end }) => text === "" && !end);
   assert.ok(half >= 0 && half < 59, "a token ends inside a character");
   await set(page, { ...settings, tokens: half + 1 });
   await write(page);

@@ -18,7 +18,7 @@ for (const run of runNames) {
       const theirs = generated(run, weights, PROMPTS, ["--strategy", "greedy", "--max-new-tokens", "64"]);
       for (const [place, prompt] of PROMPTS.entries()) {
         const ours = await written(writer, prompt, GREEDY, 64);
-        if (sameTokens(ours.ids, theirs[place].ids, ours.told, prompt)) assert.equal(ours.text, theirs[place].text);
+        if (sameTokens(ours.ids, theirs[place].ids, ours.emitted, prompt)) assert.equal(ours.text, theirs[place].text);
       }
     });
   }
@@ -45,8 +45,8 @@ for (const run of runNames) {
         choices.forEach(({ draw, candidates }, step) => {
           assert.equal(engine.uniform(seed, step), draw, `${what}: draw ${step}`);
           for (const { id, before: { probability } } of candidates) {
-            const told = ours.told[step].top.find((one) => one.id === id);
-            if (told) assert.ok(Math.abs(told.before - probability) < 1e-4, `${what}: probability of ${id} at ${step}`);
+            const stored = ours.emitted[step].top.find((one) => one.id === id);
+            if (stored) assert.ok(Math.abs(stored.before - probability) < 1e-4, `${what}: probability of ${id} at ${step}`);
           }
         });
       }
@@ -118,8 +118,8 @@ test("a model that computes no numbers is said to, in place of a text", async ()
 });
 
 test("each token is told with whether the text has outgrown the context", async () => {
-  const { told } = await written(layerless([1, 1]), "a", GREEDY, 10);
-  assert.deepEqual(told.map(({ slides }) => slides), Array.from({ length: 10 }, (_, step) => step >= 7));
+  const { emitted } = await written(layerless([1, 1]), "a", GREEDY, 10);
+  assert.deepEqual(emitted.map(({ slides }) => slides), Array.from({ length: 10 }, (_, step) => step >= 7));
 });
 
 test("half a character waits for its other half", { skip: missing }, () => {

@@ -1,4 +1,4 @@
-//! The source's exact entropy: a chooser that enumerates every path.
+//! The source's exact entropy, by a chooser that enumerates every path.
 //!
 //! The number of words to choose from depends on the phrases chosen before, never on the words (the
 //! words of a kind are interchangeable, see the [module above](super)). So a story's cost depends

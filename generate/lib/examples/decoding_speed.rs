@@ -1,5 +1,5 @@
-//! What a step costs by strategy, on this processor with a model of random weights: greedy rows,
-//! sampled rows and beams, with and without a listener that writes the text as it comes.
+//! The cost of a step by strategy, on this CPU with a model of random weights: greedy rows, sampled
+//! rows and beams, with and without a listener that receives the text as it comes.
 //!
 //!     cargo run --release -p ember-decoding --example decoding_speed [VOCAB N_LAYER N_EMBD]
 //!

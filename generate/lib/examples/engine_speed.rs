@@ -1,6 +1,6 @@
-//! What company costs: requests that share a model by the engine, each with a thread of its own,
-//! beside one offline batch of the same prompts; and how long they wait for their next token when a
-//! long prompt comes in.
+//! The cost of concurrency: requests in threads that share a model through the engine, compared
+//! with one offline batch of the same prompts; and the wait for the next token when a long prompt
+//! arrives.
 //!
 //!     cargo run --release -p ember-decoding --example engine_speed [VOCAB N_LAYER N_EMBD]
 

@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release -p ember-decoding --example processors_speed
 //!
-//! A step of one row, behind a prompt of 1,000 tokens and 100 generated ones; the median and the
+//! A step of one row after a prompt of 1,000 tokens and 100 generated ones; the median and the
 //! slowest tenth of 300 steps.
 
 use std::time::Instant;
