@@ -41,11 +41,14 @@ mod tests {
         );
         let program =
             Command::new("ember").subcommand(text).after_help("Examples:\n  ember text One    a word\nembers glow");
-        let (tried, told) = tried(&program);
+        let (tried, rejected) = tried(&program);
         assert_eq!(tried, 4);
-        let told: Vec<_> = told.iter().map(|line| line.lines().next().unwrap_or_default()).collect();
+        let rejected: Vec<_> = rejected.iter().map(|line| line.lines().next().unwrap_or_default()).collect();
         let expected =
             ["ember text One day: error: unexpected argument", "ember text --top-k: error: a value is required"];
-        assert!(told.len() == 2 && told.iter().zip(expected).all(|(line, begin)| line.starts_with(begin)), "{told:?}");
+        assert!(
+            rejected.len() == 2 && rejected.iter().zip(expected).all(|(line, begin)| line.starts_with(begin)),
+            "{rejected:?}"
+        );
     }
 }

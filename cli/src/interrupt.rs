@@ -133,12 +133,12 @@ mod tests {
             .env(ENDED, "")
             .output();
         let this = this.unwrap();
-        let said = String::from_utf8(this.stderr).unwrap();
-        assert_eq!(this.status.code(), Some(1), "{said}");
+        let stderr = String::from_utf8(this.stderr).unwrap();
+        assert_eq!(this.status.code(), Some(1), "{stderr}");
         assert!(
-            said.ends_with("check that it is complete, and run the command again\n")
-                && said.contains("error: a file was truncated"),
-            "{said}"
+            stderr.ends_with("check that it is complete, and run the command again\n")
+                && stderr.contains("error: a file was truncated"),
+            "{stderr}"
         );
     }
 

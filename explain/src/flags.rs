@@ -85,9 +85,9 @@ mod tests {
                 (beam.clone(), "num_beams"),
                 (greedy.clone(), ""),
             ] {
-                let told = flags(&config, &folder, &[named]);
+                let shown = flags(&config, &folder, &[named]);
                 let (mut asked, mut seed) = (Knobs::default(), 0);
-                for flag in &told {
+                for flag in &shown {
                     let (name, value) = flag.strip_prefix("--").unwrap().split_once(' ').unwrap();
                     match KNOBS.iter().find(|knob| knob.label == name) {
                         Some(knob) => (knob.typed.unwrap().take)(&mut asked, value),
@@ -96,10 +96,10 @@ mod tests {
                     }
                 }
                 let made = resolved(&asked, &folder).unwrap();
-                assert_eq!(made.strategy, config.strategy, "{told:?}");
-                assert_eq!(seed, if config.strategy.samples() { 5 } else { 0 }, "{told:?}");
+                assert_eq!(made.strategy, config.strategy, "{shown:?}");
+                assert_eq!(seed, if config.strategy.samples() { 5 } else { 0 }, "{shown:?}");
                 for knob in KNOBS.iter().filter(|knob| knob.used_by.contains(config.strategy)) {
-                    assert_eq!(knob.of(&made).to_json(), knob.of(&config).to_json(), "{}: {told:?}", knob.name);
+                    assert_eq!(knob.of(&made).to_json(), knob.of(&config).to_json(), "{}: {shown:?}", knob.name);
                 }
             }
         }

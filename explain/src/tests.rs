@@ -83,13 +83,13 @@ fn ids(value: &Value) -> Vec<u32> {
 #[test]
 fn the_steps_are_those_of_the_engine_the_model_and_the_processors() {
     let (model, config) = (model(), sampling());
-    let told = explained(&config);
+    let json = explained(&config);
     let written = generate(&model, &PROMPT, &config, &mut ()).unwrap();
-    assert_eq!(ids(&told["run"]["ids"]), written.ids);
-    assert!((told["run"]["logprob_sum"].as_f64().unwrap() - written.score).abs() < 1e-5);
-    assert_eq!(told["steps"].as_array().unwrap().len(), 12);
+    assert_eq!(ids(&json["run"]["ids"]), written.ids);
+    assert!((json["run"]["logprob_sum"].as_f64().unwrap() - written.score).abs() < 1e-5);
+    assert_eq!(json["steps"].as_array().unwrap().len(), 12);
     let mut text = PROMPT.to_vec();
-    for (number, step) in told["steps"].as_array().unwrap().iter().enumerate() {
+    for (number, step) in json["steps"].as_array().unwrap().iter().enumerate() {
         let begin = text.len().saturating_sub(CONTEXT);
         assert_eq!(ids(&step["window"]), [begin as u32, text.len() as u32]);
 
@@ -126,22 +126,22 @@ fn the_steps_are_those_of_the_engine_the_model_and_the_processors() {
 
 #[test]
 fn a_greedy_run_draws_nothing_and_its_noise_is_sampled_all_the_same() {
-    let told = explained(&GenerationConfig { strategy: Strategy::Greedy, top_k: 0, temperature: 1.0, ..sampling() });
-    assert_eq!(told["run"]["strategy"], "greedy");
-    assert!(told["steps"][0]["draw"].is_null() && told["steps"][0]["interval"].is_null());
-    assert_eq!(told["run"]["ids"], told["ways"][0]["ids"]);
-    assert_eq!(told["run"]["ids"], told["beams"]["greedy"]["ids"]);
-    assert_ne!(told["noise"]["a"]["ids"], told["run"]["ids"]);
+    let json = explained(&GenerationConfig { strategy: Strategy::Greedy, top_k: 0, temperature: 1.0, ..sampling() });
+    assert_eq!(json["run"]["strategy"], "greedy");
+    assert!(json["steps"][0]["draw"].is_null() && json["steps"][0]["interval"].is_null());
+    assert_eq!(json["run"]["ids"], json["ways"][0]["ids"]);
+    assert_eq!(json["run"]["ids"], json["beams"]["greedy"]["ids"]);
+    assert_ne!(json["noise"]["a"]["ids"], json["run"]["ids"]);
 }
 
 #[test]
 fn the_last_layer_says_what_the_step_said() {
     let config = sampling();
-    let told = explained(&config);
-    let steps: Vec<u64> = told["lens"].as_array().unwrap().iter().map(|lens| lens["step"].as_u64().unwrap()).collect();
+    let json = explained(&config);
+    let steps: Vec<u64> = json["lens"].as_array().unwrap().iter().map(|lens| lens["step"].as_u64().unwrap()).collect();
     assert_eq!(steps, [0, 11]);
-    for lens in told["lens"].as_array().unwrap() {
-        let step = &told["steps"][lens["step"].as_u64().unwrap() as usize];
+    for lens in json["lens"].as_array().unwrap() {
+        let step = &json["steps"][lens["step"].as_u64().unwrap() as usize];
         let values = numbers(&step["logits"]["values"]);
         let sum: f64 = values.iter().map(|logit| logit.exp()).sum();
         let layers = lens["layers"].as_array().unwrap();
@@ -164,11 +164,11 @@ fn attention_is_told_for_every_head_and_looks_back_only() {
     let (model, config) = (model(), sampling());
     let steps = [5, 2, 99];
     let subject = Subject { steps: Some(&steps), ..subject(&model, &config) };
-    let told = serde_json::to_value(explain(&subject).unwrap().unwrap()).unwrap();
-    let attention = told["attention"].as_array().unwrap();
+    let json = serde_json::to_value(explain(&subject).unwrap().unwrap()).unwrap();
+    let attention = json["attention"].as_array().unwrap();
     assert_eq!(attention.iter().map(|step| step["step"].as_u64().unwrap()).collect::<Vec<_>>(), [2, 5]);
     let window = ids(&attention[1]["ids"]);
-    assert_eq!(window, [&PROMPT[..], &ids(&told["run"]["ids"])[..5]].concat());
+    assert_eq!(window, [&PROMPT[..], &ids(&json["run"]["ids"])[..5]].concat());
     assert_eq!(attention[1]["layers"].as_array().unwrap().len(), 2);
     for head in attention[1]["layers"].as_array().unwrap().iter().flat_map(|layer| layer.as_array().unwrap()) {
         for (query, row) in head.as_array().unwrap().iter().enumerate() {
@@ -211,8 +211,8 @@ fn the_texts_part_where_one_number_falls_into_two_shares() {
                 }
             }
         }
-        let told = ids(&Value::from_iter(noise["candidates"].as_array().unwrap().iter().map(|c| c["id"].clone())));
-        assert!(told.contains(&a[step]) && told.contains(&b[step]) && told.len() <= 10);
+        let shown_ids = ids(&Value::from_iter(noise["candidates"].as_array().unwrap().iter().map(|c| c["id"].clone())));
+        assert!(shown_ids.contains(&a[step]) && shown_ids.contains(&b[step]) && shown_ids.len() <= 10);
     }
     assert!(parted > 2, "{parted} of 8 seeds");
 }
@@ -226,29 +226,29 @@ fn the_exact_text_is_no_less_probable_than_what_beams_and_greedy_find() {
     let config = GenerationConfig { max_new_tokens: 3, repetition_penalty: 1.0, ..sampling() };
     let (model, config) = (model(), config);
     let subject = Subject { exact_nodes: 100_000, ..subject(&model, &config) };
-    let told = serde_json::to_value(explain(&subject).unwrap().unwrap()).unwrap();
-    let exact = &told["beams"]["exact"];
+    let json = serde_json::to_value(explain(&subject).unwrap().unwrap()).unwrap();
+    let exact = &json["beams"]["exact"];
     assert_eq!((exact["proven"].as_bool(), exact["max_new_tokens"].as_u64()), (Some(true), Some(3)));
     let sum = |text: &Value| text["logprob_sum"].as_f64().unwrap();
     assert!(sum(exact) >= sum(&exact["beam"]) - 1e-5 && sum(&exact["beam"]) >= sum(&exact["greedy"]) - 1e-5);
-    assert_eq!(exact["greedy"]["ids"], told["beams"]["greedy"]["ids"]);
-    assert_eq!(told["beams"]["results"].as_array().unwrap().len(), 3);
-    assert_eq!(told["beams"]["steps"].as_array().unwrap().len(), 3);
-    assert_eq!(told["ways"][6]["ids"], told["beams"]["results"][0]["ids"]);
+    assert_eq!(exact["greedy"]["ids"], json["beams"]["greedy"]["ids"]);
+    assert_eq!(json["beams"]["results"].as_array().unwrap().len(), 3);
+    assert_eq!(json["beams"]["steps"].as_array().unwrap().len(), 3);
+    assert_eq!(json["ways"][6]["ids"], json["beams"]["results"][0]["ids"]);
 }
 
 #[test]
 fn each_way_is_what_its_knobs_write() {
     let config = sampling();
-    let told = explained(&config);
-    let names: Vec<&str> = told["ways"].as_array().unwrap().iter().map(|way| way["name"].as_str().unwrap()).collect();
+    let json = explained(&config);
+    let names: Vec<&str> = json["ways"].as_array().unwrap().iter().map(|way| way["name"].as_str().unwrap()).collect();
     assert_eq!(
         names,
         ["greedy", "temperature 0.5", "temperature 1.0", "temperature 1.5", "top-k 40", "top-p 0.9", "3 beams"]
     );
     let hotter = GenerationConfig { temperature: 1.5, top_k: 0, ..config };
     let written = generate(&model(), &PROMPT, &hotter, &mut ()).unwrap();
-    let way = &told["ways"][3];
+    let way = &json["ways"][3];
     assert_eq!(ids(&way["ids"]), written.ids);
     assert!((way["logprob_sum"].as_f64().unwrap() - written.score).abs() < 1e-5);
     let text: String = written.ids.iter().map(|id| format!(" {id}")).collect();
@@ -260,10 +260,10 @@ fn each_way_says_what_writes_it_where_the_folder_says_otherwise() {
     let knobs = Knobs { temperature: Some(0.8), top_p: Some(0.95), do_sample: Some(true), ..Knobs::default() };
     let (model, config) = (model(), sampling());
     let folder = FolderSettings { knobs, ..FolderSettings::default() };
-    let told = explain(&Subject { folder: &folder, ..subject(&model, &config) }).unwrap().unwrap();
-    let told = serde_json::to_value(told).unwrap();
+    let json = explain(&Subject { folder: &folder, ..subject(&model, &config) }).unwrap().unwrap();
+    let json = serde_json::to_value(json).unwrap();
     let flags =
-        |way: usize| told["ways"][way]["flags"].as_array().unwrap().iter().map(|flag| flag.as_str().unwrap()).join(" ");
+        |way: usize| json["ways"][way]["flags"].as_array().unwrap().iter().map(|flag| flag.as_str().unwrap()).join(" ");
     assert_eq!(flags(0), "--strategy greedy --repetition-penalty 1.2 --max-new-tokens 12");
     assert_eq!(flags(1), "--temperature 0.5 --top-p 1 --repetition-penalty 1.2 --max-new-tokens 12 --seed 5");
     assert_eq!(flags(6), "--strategy beam --num-beams 3 --repetition-penalty 1.2 --max-new-tokens 12");
@@ -272,13 +272,13 @@ fn each_way_says_what_writes_it_where_the_folder_says_otherwise() {
 #[test]
 fn every_named_token_has_its_text_and_without_a_tokenizer_none() {
     let (model, config) = (model(), sampling());
-    let told = serde_json::to_value(explain(&subject(&model, &config)).unwrap().unwrap()).unwrap();
-    assert_eq!(told["tokens"].as_object().unwrap().len(), VOCAB);
-    assert_eq!(told["tokens"]["17"], " 17");
+    let json = serde_json::to_value(explain(&subject(&model, &config)).unwrap().unwrap()).unwrap();
+    assert_eq!(json["tokens"].as_object().unwrap().len(), VOCAB);
+    assert_eq!(json["tokens"]["17"], " 17");
     let subject = Subject { words: Words::default(), prompt_text: None, ..subject(&model, &config) };
-    let told = serde_json::to_value(explain(&subject).unwrap().unwrap()).unwrap();
-    assert!(told["tokens"].as_object().unwrap().is_empty());
-    assert!(told["prompt"]["text"].is_null() && told["run"]["text"].is_null() && told["ways"][0]["text"].is_null());
+    let json = serde_json::to_value(explain(&subject).unwrap().unwrap()).unwrap();
+    assert!(json["tokens"].as_object().unwrap().is_empty());
+    assert!(json["prompt"]["text"].is_null() && json["run"]["text"].is_null() && json["ways"][0]["text"].is_null());
 }
 
 #[test]
@@ -286,9 +286,9 @@ fn a_token_that_is_a_part_of_a_character_is_told_as_its_bytes() {
     let (model, config) = (model(), sampling());
     let halves = |id: u32| if id == 17 { vec![0xc3] } else { token(id) };
     let words = Words { bytes_of: Some(&halves) };
-    let told = serde_json::to_value(explain(&Subject { words, ..subject(&model, &config) }).unwrap().unwrap()).unwrap();
-    assert_eq!(told["tokens"]["16"], " 16");
-    assert_eq!(told["tokens"]["17"], serde_json::json!([0xc3]));
+    let json = serde_json::to_value(explain(&Subject { words, ..subject(&model, &config) }).unwrap().unwrap()).unwrap();
+    assert_eq!(json["tokens"]["16"], " 16");
+    assert_eq!(json["tokens"]["17"], serde_json::json!([0xc3]));
 }
 
 #[test]
@@ -318,10 +318,10 @@ fn the_page_holds_the_numbers_and_asks_the_network_for_nothing() {
     let explanation = explain(&subject(&model, &config)).unwrap().unwrap();
     let page = page::page(&explanation);
     let data = page.split("id=\"explanation\">").nth(1).unwrap().split("</script>").next().unwrap();
-    let told: Value = serde_json::from_str(data).unwrap();
-    assert_eq!(told, serde_json::from_str::<Value>(&explanation.to_json()).unwrap());
-    assert_eq!(told["prompt"]["text"], "</script> & co");
-    assert_eq!(told["program"], "a-program 1.2");
+    let json: Value = serde_json::from_str(data).unwrap();
+    assert_eq!(json, serde_json::from_str::<Value>(&explanation.to_json()).unwrap());
+    assert_eq!(json["prompt"]["text"], "</script> & co");
+    assert_eq!(json["program"], "a-program 1.2");
     assert!(page.contains("<title>&lt;/script&gt; &amp; co: explained</title>"));
     for outside in [" src=", "<link rel=\"stylesheet\"", "@import", "fetch(", "XMLHttpRequest", "url(http"] {
         assert!(!page.contains(outside), "{outside}");

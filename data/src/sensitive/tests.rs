@@ -242,9 +242,9 @@ fn nothing_is_cut_in_two_wherever_it_stands() {
         for item in items {
             let tagged = masked(item, usize::MAX).0;
             for place in cut - 40..cut + 4 {
-                let (before, behind) = filler.split_at(place);
-                let expected = format!("{before}{sign}{tagged}{sign}{behind}");
-                let found = masked(&format!("{before}{sign}{item}{sign}{behind}"), usize::MAX);
+                let (before, after) = filler.split_at(place);
+                let expected = format!("{before}{sign}{tagged}{sign}{after}");
+                let found = masked(&format!("{before}{sign}{item}{sign}{after}"), usize::MAX);
                 assert!(found == (expected, 1), "{item:?} at {place} of {:?}", &filler[..5]);
             }
         }

@@ -85,9 +85,9 @@ mod tests {
             let line = bytes(&Tokenizer { end_tokens, ..good.clone() }, 340).unwrap_err();
             assert!(line.starts_with("the end tokens [") && line.ends_with("; its own is 2"), "{line}");
         }
-        let mut unbegun = good.clone();
-        unbegun.json["post_processor"] = serde_json::Value::Null;
-        assert!(bytes(&unbegun, 340).unwrap_err().starts_with("what this tokenizer adds to texts"));
+        let mut without_begin = good.clone();
+        without_begin.json["post_processor"] = serde_json::Value::Null;
+        assert!(bytes(&without_begin, 340).unwrap_err().starts_with("what this tokenizer adds to texts"));
     }
 
     #[test]

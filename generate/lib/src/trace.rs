@@ -254,10 +254,10 @@ mod tests {
         assert!((second.before.probability - 0.3).abs() < 1e-6 && second.before.rank == 2);
         // The temperature squares them: 0.16, 0.09, 0.04, 0.01 of 0.30; then 0.16 and 0.09 of 0.25.
         // A top-k that keeps all is not listed.
-        let told: Vec<(&str, f32)> =
+        let effects: Vec<(&str, f32)> =
             second.changes.iter().map(|c| (c.by.as_str(), c.after.unwrap().probability)).collect();
-        assert_eq!(told.iter().map(|t| t.0).collect::<Vec<_>>(), ["temperature", "top-k"]);
-        assert!((told[0].1 - 0.30).abs() < 1e-6 && (told[1].1 - 0.36).abs() < 1e-6, "{told:?}");
+        assert_eq!(effects.iter().map(|t| t.0).collect::<Vec<_>>(), ["temperature", "top-k"]);
+        assert!((effects[0].1 - 0.30).abs() < 1e-6 && (effects[1].1 - 0.36).abs() < 1e-6, "{effects:?}");
         let third = &trace.candidates[2];
         assert_eq!(third.removed_by.as_deref(), Some("top-k"));
         assert_eq!(third.changes.last().unwrap().after, None);

@@ -319,9 +319,9 @@ mod tests {
     }
 
     fn refusal(line: &str, format: OutputFormat) -> String {
-        let (said, is_usage) = wording::line(args(line).check(format).unwrap_err().as_ref());
+        let (message, is_usage) = wording::line(args(line).check(format).unwrap_err().as_ref());
         assert!(is_usage, "{line}");
-        said
+        message
     }
 
     #[test]

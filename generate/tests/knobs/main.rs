@@ -18,7 +18,7 @@ fn folder(json: &str) -> anyhow::Result<FolderSettings> {
 }
 
 /// An error's line, and whether its exit code is 2.
-fn said(error: impl Into<anyhow::Error>) -> (String, bool) {
+fn error_line(error: impl Into<anyhow::Error>) -> (String, bool) {
     line(error.into().as_ref())
 }
 
@@ -32,7 +32,7 @@ fn refused(flags: Knobs) -> String {
 }
 
 fn refused_with(flags: Knobs, json: &str) -> String {
-    let (line, is_usage) = said(GenerationConfig::resolve(&flags, &folder(json).unwrap()).unwrap_err());
+    let (line, is_usage) = error_line(GenerationConfig::resolve(&flags, &folder(json).unwrap()).unwrap_err());
     assert!(is_usage, "{line} must exit with 2");
     line
 }
@@ -176,7 +176,7 @@ fn every_knob_is_an_error_or_is_used_under_every_strategy() {
             let result = GenerationConfig::resolve(&flags, &FolderSettings::default());
             match (knob.used_by.contains(strategy), result) {
                 (true, Ok((config, _))) => assert_eq!(knob.of(&config).to_json(), value.to_json(), "{}", knob.name),
-                (false, Err(error)) => assert!(said(error).0.contains(&format!("--{}", knob.label))),
+                (false, Err(error)) => assert!(error_line(error).0.contains(&format!("--{}", knob.label))),
                 (_, result) => panic!("{} under {strategy:?}: {result:?}", knob.name),
             }
         }
@@ -256,8 +256,8 @@ fn the_defaults_of_training_give_way_to_flags() {
         ),
         (Knobs { temperature: Some(1.2), ..off() }, Strategy::Sample, "from generation_config.json: top_p 0.95".into()),
     ] {
-        let (config, said) = resolve(flags, text);
-        assert_eq!((config.strategy, said), (strategy, notes));
+        let (config, shown) = resolve(flags, text);
+        assert_eq!((config.strategy, shown), (strategy, notes));
     }
     // Drafts and several texts go with sampling; another stack's defaults precede the folder's.
     let (config, _) = resolve(Knobs { draft_tokens: Some(4), num_return_sequences: Some(3), ..off() }, text);

@@ -98,8 +98,9 @@ fn real_words_have_the_loss_that_scoring_gives_them() {
     let inputs: Vec<u32> = windows.iter().flat_map(|window| window.ids[..CONTEXT].to_vec()).collect();
     let targets: Vec<u32> = windows.iter().flat_map(|window| window.ids[1..].to_vec()).collect();
     let logprobs = token_log_probabilities(&gpt, &inputs, &targets, CONTEXT).unwrap();
-    let behind: Vec<f64> = logprobs.chunks(CONTEXT).flat_map(|row| &row[PREFIX - 1..]).map(|&l| f64::from(l)).collect();
-    let expected = -behind.iter().sum::<f64>() / behind.len() as f64;
+    let after_prefix: Vec<f64> =
+        logprobs.chunks(CONTEXT).flat_map(|row| &row[PREFIX - 1..]).map(|&l| f64::from(l)).collect();
+    let expected = -after_prefix.iter().sum::<f64>() / after_prefix.len() as f64;
     let whole = measured(6, &settings()).whole;
     assert!((whole.real.loss - expected).abs() < 1e-5);
     assert!((whole.gap.mean - (whole.real.loss - whole.sampled.loss)).abs() < 1e-6);

@@ -40,9 +40,13 @@ fn a_run_is_as_long_as_its_time() {
     let timed =
         Timed { n_layer: 2, n_embd: 64, context_length: 64, windows: 16, flops: 8.8e8, first_s: 0.3, step_s: 0.2 };
     let looking = Looking { evaluate_token_s: 6e-4, sample_token_s: 1e-3 };
-    let dear = Speed { looking, looked_token_s: timed.token_s(), timed: vec![timed], ..Speed::default() };
+    let expensive = Speed { looking, looked_token_s: timed.token_s(), timed: vec![timed], ..Speed::default() };
     let all = planning("", 1, None, |planner| {
-        planner.candidates()?.iter().map(|candidate| planner.proposal(candidate, &dear)).collect::<Result<Vec<_>>>()
+        planner
+            .candidates()?
+            .iter()
+            .map(|candidate| planner.proposal(candidate, &expensive))
+            .collect::<Result<Vec<_>>>()
     });
     for Proposal { config, seconds, step_s, look_s, .. } in all.unwrap() {
         let TrainConfig { max_steps, eval_interval, .. } = config;

@@ -296,13 +296,13 @@ mod tests {
     fn of_runs_that_there_are_none_of_nothing_is_said_to_be_copied() {
         let novel = |n, ngrams, novel| Novel { n, ngrams, novel };
         let (one_word, two_words) = ([novel(1, 1, 0), novel(2, 0, 0)], [novel(1, 2, 1), novel(2, 1, 1)]);
-        let told = novelty("this text", &one_word, Some(&two_words));
+        let table = novelty("this text", &one_word, Some(&two_words));
         let bar = "#".repeat(30);
-        assert_eq!(told[0], "  n  this text  the validation text");
-        assert_eq!(told[1..], ["  1       0.0%              50.0%", "  2          -             100.0%"]);
-        let told = novelty("these texts", &two_words, None);
+        assert_eq!(table[0], "  n  this text  the validation text");
+        assert_eq!(table[1..], ["  1       0.0%              50.0%", "  2          -             100.0%"]);
+        let table = novelty("these texts", &two_words, None);
         let expected = ["  n  these texts", "  1        50.0%  ###############"].map(str::to_owned);
-        assert_eq!(told, [&expected[..], &[format!("  2       100.0%  {bar}")]].concat());
+        assert_eq!(table, [&expected[..], &[format!("  2       100.0%  {bar}")]].concat());
         assert_eq!(
             novelty("this text", &two_words, Some(&one_word))[2],
             format!("  2     100.0%                  -  {bar}")

@@ -226,12 +226,12 @@ mod tests {
     #[test]
     fn astray_is_what_two_standard_errors_say() {
         let figures = Figures { loss: 1.0, expected_loss: 1.0, probability: 0.5, repeated: 0.0 };
-        let said = |mean, standard_error| {
+        let sentence = |mean, standard_error| {
             let drift = Estimate { mean, standard_error };
             verdict(&Stretch { from: 9, to: 16, real: figures, sampled: figures, greedy: figures, gap: drift, drift })
         };
-        assert!(said(0.1, 0.06).contains("at positions 9-16 the drift is +0.100 ± 0.060 nats, within chance"));
-        assert!(said(0.1, 0.04).contains("less sure") && said(-0.1, 0.04).contains("surer of the next"));
+        assert!(sentence(0.1, 0.06).contains("at positions 9-16 the drift is +0.100 ± 0.060 nats, within chance"));
+        assert!(sentence(0.1, 0.04).contains("less sure") && sentence(-0.1, 0.04).contains("surer of the next"));
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn a_prepare_that_is_killed_again_and_again_ends_in_the_same_bytes() {
     let began = Instant::now();
     place.train(&format!("{LINE} --out whole")).succeeds();
     let whole = began.elapsed();
-    let (mut kills, mut gone_on) = (0, 0);
+    let (mut kills, mut resumed) = (0, 0);
     for attempt in 1..100 {
         let mut command = place.command("ember-train", &format!("{LINE} --out killed"));
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -43,7 +43,7 @@ fn a_prepare_that_is_killed_again_and_again_ends_in_the_same_bytes() {
             child.kill().unwrap();
         }
         let ended = child.wait_with_output().unwrap();
-        gone_on += u32::from(String::from_utf8_lossy(&ended.stderr).contains("killed: resuming "));
+        resumed += u32::from(String::from_utf8_lossy(&ended.stderr).contains("killed: resuming "));
         if ended.status.success() {
             break;
         }
@@ -57,7 +57,7 @@ fn a_prepare_that_is_killed_again_and_again_ends_in_the_same_bytes() {
             );
         }
     }
-    assert!(kills > 2 && gone_on > 0, "{kills} kills, {gone_on} times gone on");
+    assert!(kills > 2 && resumed > 0, "{kills} kills, {resumed} times gone on");
     assert!(files(&place.path("killed")) == files(&place.path("whole")));
 }
 

@@ -414,8 +414,8 @@ fn a_builder_that_was_written_down_and_read_goes_on_as_it_was() {
             hash.update(text);
             builder.push(hash.finish(), text.len() as u64, text.chars().count() as u64);
         }
-        let (gone_on, whole) = (builder.finish().unwrap().0, split(texts, 0.1, seed).unwrap().0);
-        assert_eq!((gone_on.rule, gone_on.whole), (whole.rule, whole.whole));
+        let (resumed, whole) = (builder.finish().unwrap().0, split(texts, 0.1, seed).unwrap().0);
+        assert_eq!((resumed.rule, resumed.whole), (whole.rule, whole.whole));
     }
 }
 

@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn what_the_program_says_behind_a_message_is_cut_off() {
-        for (line, said) in [
+        for (line, expected) in [
             ("Ann: Yes <This message was edited>", "Ann: Yes"),
             ("Ja. \u{200e}<Diese Nachricht wurde bearbeitet.>", "Ja."),
             ("Ann: At dusk \u{200e}<attached: 00000012-PHOTO-2021-05-03-10-00-00.jpg>", "Ann: At dusk"),
@@ -260,7 +260,7 @@ mod tests {
             ("1 > 0 ", "1 > 0 "),
             ("<3", "<3"),
         ] {
-            assert_eq!(without_note(line), said);
+            assert_eq!(without_note(line), expected);
         }
     }
 

@@ -287,9 +287,8 @@ mod tests {
         let (plan, chain) = (Plan::new(&config), Chain::default());
         let job = Job { plan: &plan, chain: &chain, first_prompt: 0, started: Instant::now() };
         let mut tree = Tree::new(&job, vec![0], 9);
-        let prefixes = |scores: &[f64]| -> Vec<Prefix> {
-            scores.iter().map(|&score| Prefix { score, ..Prefix::ROOT }).collect()
-        };
+        let prefixes =
+            |scores: &[f64]| -> Vec<Prefix> { scores.iter().map(|&score| Prefix { score, ..Prefix::ROOT }).collect() };
         // Up to twice as many as there are nodes left stay open.
         tree.keep(prefixes(&[-3.0, -1.0, -4.0, -2.0]));
         assert_eq!((tree.open.len(), tree.best_dropped), (4, f64::NEG_INFINITY));

@@ -114,22 +114,20 @@ proptest! {
         let mut draft = SmallerModel(Short { context: draft_context, inner });
         let proposer: &mut dyn Proposer = if look_up { &mut PromptLookup } else { &mut draft };
         let mut target = Short { context, inner: made_up::sequences(&prompt, vocab_size, logits_after) };
-        let mut said = Vec::new();
-        let (completion, acceptance) = generate(
-            accept_or_replace, &mut target, proposer, &continuation, &mut |Certain { row, tokens, steps }: Certain| {
-                let [token] = tokens else { panic!("one token at a time") };
-                assert_eq!((row, steps), (3, said.len() + 1));
-                said.push(token.clone());
-                if token.id == stop { ControlFlow::Break(FinishReason::Stop) } else { ControlFlow::Continue(()) }
-            },
-        ).unwrap();
+        let mut emitted = Vec::new();
+        let (completion, acceptance) = generate(accept_or_replace, &mut target, proposer, &continuation, &mut |Certain { row, tokens, steps }: Certain| {
+            let [token] = tokens else { panic!("one token at a time") };
+            assert_eq!((row, steps), (3, emitted.len() + 1));
+            emitted.push(token.clone());
+            if token.id == stop { ControlFlow::Break(FinishReason::Stop) } else { ControlFlow::Continue(()) }
+        }).unwrap();
 
         let (tokens, finish_reason, slides) = plain_greedy(&logits_after, &prompt, context, &continuation, stop);
         let ids: Vec<u32> = tokens.iter().map(|(id, _)| *id).collect();
         prop_assert_eq!(&completion.ids, &ids);
         prop_assert_eq!(completion.finish_reason, finish_reason);
         prop_assert_eq!(completion.slid, slides.is_some());
-        prop_assert_eq!(&said, &completion.tokens);
+        prop_assert_eq!(&emitted, &completion.tokens);
         for (token, (_, logprob)) in completion.tokens.iter().zip_eq(&tokens) {
             prop_assert!((token.logprob - logprob).abs() < 1e-6);
         }

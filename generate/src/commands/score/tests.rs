@@ -178,9 +178,9 @@ fn an_interruption_ends_it_with_what_is_done() {
     for (arguments, end) in
         [(["--lines", "./texts.txt"], "  abcdefghijklmno"), (["--choices", "./q.jsonl"], "|bcdefgh")]
     {
-        let (outcome, told) = place.score(&arguments, &interrupt).unwrap();
-        assert_eq!((outcome, told.lines().count()), (Outcome::Interrupted, 4096 / 14), "{told}");
-        assert!(told.lines().all(|line| line.ends_with(end) || line.ends_with("|cdefghi")), "{told}");
+        let (outcome, output) = place.score(&arguments, &interrupt).unwrap();
+        assert_eq!((outcome, output.lines().count()), (Outcome::Interrupted, 4096 / 14), "{output}");
+        assert!(output.lines().all(|line| line.ends_with(end) || line.ends_with("|cdefghi")), "{output}");
     }
 }
 

@@ -51,15 +51,15 @@ mod tests {
         let response = Json(value.clone()).holding(Arc::clone(&room));
         assert_eq!(response.headers()[CONTENT_LENGTH], value.to_string().len().to_string());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let told = runtime.block_on(async {
-            let (mut pieces, mut told) = (response.into_body().into_data_stream(), Vec::new());
+        let bytes = runtime.block_on(async {
+            let (mut pieces, mut bytes) = (response.into_body().into_data_stream(), Vec::new());
             while let Some(piece) = pieces.next().await {
                 assert_eq!(Arc::strong_count(&room), 2);
-                told.extend_from_slice(&piece.unwrap());
+                bytes.extend_from_slice(&piece.unwrap());
             }
-            told
+            bytes
         });
         assert_eq!(Arc::strong_count(&room), 1);
-        assert_eq!(serde_json::from_slice::<Value>(&told).unwrap(), value);
+        assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap(), value);
     }
 }

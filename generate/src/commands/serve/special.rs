@@ -123,13 +123,13 @@ mod tests {
         let ids = |text: &str| names.ids(&tokenizer, text, SpecialTokens::Text).unwrap();
         let characters = |text: &str| tokenizer.encode(text).unwrap();
         // Of two names at one place the longer; a user's text contains none.
-        let said = names.mark("<a>b");
-        let text = format!("x<a><a>b<{said}<a>");
+        let user_text = names.mark("<a>b");
+        let text = format!("x<a><a>b<{user_text}<a>");
         assert_eq!(ids(&text), [characters("x"), vec![first, first + 1], characters("<<a>b"), vec![first]].concat());
         assert_eq!((ids("").len(), ids("<a>")), (0, vec![first]));
         // A name of one character, from the template and from a user; then a mark in a user's text.
         let text = format!("ж{}ж{}", names.mark("ж\u{fdd0}"), names.mark("\u{fdd0}"));
-        let of = |said: &str| [vec![first + 3], characters(said)].concat();
+        let of = |user_text: &str| [vec![first + 3], characters(user_text)].concat();
         assert_eq!(ids(&text), [of("ж\u{fdd0}"), of("\u{fdd0}")].concat());
         // Searching many empty messages is linear, even if some names do not occur.
         let many = 200_000;
@@ -139,12 +139,12 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_said_is_told_whole_and_is_no_special_token(
-            said in "[<a>bж\u{fdd0}]{0,12}", more in "[<a>bж\u{fdd0}]{0,4}",
+            user_text in "[<a>bж\u{fdd0}]{0,12}", more in "[<a>bж\u{fdd0}]{0,4}",
         ) {
             let tokenizer = with_special(&["<a>", "<a>b", "a><", "ж"]);
             let names = SpecialNames::new(&tokenizer).unwrap();
-            let text = names.mark(&said) + "-" + &names.mark(&more);
-            let whole = format!("{said}-{more}");
+            let text = names.mark(&user_text) + "-" + &names.mark(&more);
+            let whole = format!("{user_text}-{more}");
             let ids = names.ids(&tokenizer, &text, SpecialTokens::Text).unwrap();
             prop_assert_eq!(ids, tokenizer.encode(&whole).unwrap());
             prop_assert_eq!(unmarked(&text), whole);

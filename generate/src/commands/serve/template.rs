@@ -232,7 +232,7 @@ mod tests {
         }
         let endless = template(&nest("[ns.x]", 400, "ok")).unwrap();
         assert!(render(&endless, json!({})).unwrap_err().contains("fuel"));
-        for (before, unit, times, behind, told) in [
+        for (before, unit, times, after, expected) in [
             ("{{ 1", "+a", 6_500, " }}", "tried to use + operator"),
             ("{{ ", "-", 6_500, "a }}", "invalid operation"),
             ("{{ ", "not ", 6_500, "a }}", "False"),
@@ -245,9 +245,9 @@ mod tests {
             ("{{ a", "~a", 6_500, " }}ok", "ok"),
             ("{{ ([1]", "*1", 20_000, ")|length }}", "1"),
         ] {
-            let deep = template(&format!("{before}{}{behind}", unit.repeat(times))).unwrap();
+            let deep = template(&format!("{before}{}{after}", unit.repeat(times))).unwrap();
             let text = render(&deep, json!({})).unwrap_or_else(|why| why);
-            assert!(text.contains(told), "{unit}: {text}");
+            assert!(text.contains(expected), "{unit}: {text}");
         }
         let long = "{# #}".repeat(MAX_SOURCE_BYTES);
         assert!(template(&long).err().unwrap().to_string().contains("longer than 64 KiB"));
@@ -257,11 +257,11 @@ mod tests {
     fn a_template_has_the_variables_that_transformers_sets() {
         let names = "messages tools documents add_generation_prompt bos_token eos_token unk_token";
         let others = "enable_thinking datetime date_string functions builtin_tools";
-        let told = |names: &str| {
+        let defined = |names: &str| {
             let tests = names.split(' ').map(|name| format!("{{{{ {name} is defined }}}}"));
             render(&template(&tests.collect::<String>()).unwrap(), json!({})).unwrap()
         };
-        assert_eq!((told(names), told(others)), ("True".repeat(7), "False".repeat(5)));
+        assert_eq!((defined(names), defined(others)), ("True".repeat(7), "False".repeat(5)));
         let none = template("{{ tools is none }}{{ documents is none }}{{ date_string }}").unwrap();
         assert_eq!(render(&none, json!({})).unwrap(), "TrueTrue");
         let set = json!({ "documents": [], "date_string": "today" });

@@ -135,8 +135,11 @@ mod tests {
         let (settings, _) = taken(&["optimizer=muon", "batch_size=8", "max_steps=100"], &FACTS).unwrap();
         let (config, reasons) = settings.resolve(&FACTS, DeviceKind::Cpu).unwrap();
         assert_eq!((config.learning_rate, config.muon_learning_rate), (6e-4, 1.5e-3)); // a new one: 6e-3 and 0.015
-        let said = |start: &str| reasons.iter().any(|line| line.to_string().starts_with(start));
-        assert!(said("learning_rate = 0.0006: a tenth") && said("muon_learning_rate = 0.0015: a tenth"), "{reasons:?}");
+        let has_reason = |start: &str| reasons.iter().any(|line| line.to_string().starts_with(start));
+        assert!(
+            has_reason("learning_rate = 0.0006: a tenth") && has_reason("muon_learning_rate = 0.0015: a tenth"),
+            "{reasons:?}"
+        );
         let (settings, _) = taken(&["muon_learning_rate=0.01", "optimizer=muon"], &FACTS).unwrap();
         assert_eq!(settings.resolve(&FACTS, DeviceKind::Cpu).unwrap().0.muon_learning_rate, 0.01);
     }

@@ -122,11 +122,11 @@ fn windows_that_do_not_divide_are_refused_in_one_line() {
 
 #[test]
 fn what_one_says_all_hear() {
-    let heard = ThreadGroup::run(3, |group| {
+    let received = ThreadGroup::run(3, |group| {
         let own = ["zero", "", "second"][group.rank()];
         (all_gather(group, own.as_bytes()).unwrap(), broadcast(group, &own.to_owned()).unwrap())
     });
-    for (all, first) in heard {
+    for (all, first) in received {
         assert_eq!(all, [&b"zero"[..], b"", b"second"]);
         assert_eq!(first, "zero");
     }

@@ -172,11 +172,12 @@ mod tests {
     #[test]
     fn the_lowest_finite_loss_is_the_best_and_all_others_count() {
         let mut evaluations = Evaluations::default();
-        let told: Vec<_> = [(5, 3.0), (10, 2.0), (15, 2.0), (20, f64::NAN), (25, f64::INFINITY), (30, 1.5), (35, 1.6)]
-            .map(|(step, loss)| (evaluations.record(step, loss), evaluations.since_best))
-            .into();
+        let recorded: Vec<_> =
+            [(5, 3.0), (10, 2.0), (15, 2.0), (20, f64::NAN), (25, f64::INFINITY), (30, 1.5), (35, 1.6)]
+                .map(|(step, loss)| (evaluations.record(step, loss), evaluations.since_best))
+                .into();
         let expected = [(true, 0), (true, 0), (false, 1), (false, 2), (false, 3), (true, 0), (false, 1)];
-        assert_eq!(told, expected);
+        assert_eq!(recorded, expected);
         assert_eq!(evaluations.best, Some(Best { step: 30, val_loss: 1.5 }));
         assert_eq!(evaluations.last, Some(35));
     }

@@ -239,13 +239,13 @@ mod tests {
     fn a_short_text_is_begun_behind_too() {
         for held_out in [0, 1, 23, 24, 100, 333, 767, 768, 100_000] {
             let ranges: Vec<_> = prompt_ranges(held_out).collect();
-            let behind = ranges[0].len();
+            let length = ranges[0].len();
             assert_eq!(ranges.len(), TEXTS);
             assert!(
-                ranges.iter().all(|range| range.end <= held_out && range.len() == behind),
+                ranges.iter().all(|range| range.end <= held_out && range.len() == length),
                 "{held_out}: {ranges:?}"
             );
-            assert_eq!(behind, if held_out >= 768 { 16 } else { (held_out / 48).max(1).min(held_out) });
+            assert_eq!(length, if held_out >= 768 { 16 } else { (held_out / 48).max(1).min(held_out) });
         }
     }
 

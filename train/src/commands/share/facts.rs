@@ -175,15 +175,15 @@ mod tests {
             rows: serde_json::from_value(rows).unwrap(),
             config: Default::default(),
         };
-        let said = |checkpoint: &str| {
+        let facts_of = |checkpoint: &str| {
             let Trained { steps, tokens, loss, .. } = trained(record.clone(), Path::new(checkpoint));
             (steps, tokens, loss)
         };
-        assert_eq!(said("mine/checkpoints/step-00000002"), (2, 20, Some(2.0)));
-        assert_eq!(said("mine/checkpoints/step-00000003"), (3, 30, Some(2.5)));
-        assert_eq!(said("mine/checkpoints/step-00000003/ema"), (3, 30, Some(2.6)));
+        assert_eq!(facts_of("mine/checkpoints/step-00000002"), (2, 20, Some(2.0)));
+        assert_eq!(facts_of("mine/checkpoints/step-00000003"), (3, 30, Some(2.5)));
+        assert_eq!(facts_of("mine/checkpoints/step-00000003/ema"), (3, 30, Some(2.6)));
         for unknown in ["step-00000005", "step-00000005/ema", "last"] {
-            assert_eq!(said(&format!("mine/checkpoints/{unknown}")), (5, 50, None), "{unknown}");
+            assert_eq!(facts_of(&format!("mine/checkpoints/{unknown}")), (5, 50, None), "{unknown}");
         }
     }
 

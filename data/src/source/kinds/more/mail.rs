@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(text(cut, b"Das Caf=C3=A9 ist sch=C3=B6n =C3", &options).trim_end(), "Das Café ist schön \u{fffd}");
         let set = ReadOptions { encoding: Some(encoding_rs::WINDOWS_1251), ..ReadOptions::default() };
         assert_eq!(text("", b"\xcf\xf0\xe8\xe2\xe5\xf2\n", &set), "Привет\n");
-        let said = "Content-Type: text/plain; charset=koi8-r\n";
-        assert_eq!(text(said, b"\xf0\xd2\xc9\xd7\xc5\xd4\n", &set), "Привет\n", "what a mail says counts");
+        let header = "Content-Type: text/plain; charset=koi8-r\n";
+        assert_eq!(text(header, b"\xf0\xd2\xc9\xd7\xc5\xd4\n", &set), "Привет\n", "what a mail says counts");
     }
 }

@@ -93,8 +93,8 @@ impl Server {
             "{method} {path} HTTP/1.1\r\n{host}Connection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
         );
         let mut answer = String::new();
-        let (asked, heard) = (stream.write_all(asked.as_bytes()), stream.read_to_string(&mut answer));
-        for error in asked.err().into_iter().chain(heard.err()) {
+        let (sent, received) = (stream.write_all(asked.as_bytes()), stream.read_to_string(&mut answer));
+        for error in sent.err().into_iter().chain(received.err()) {
             // A server that refuses need not read all of it, and may have closed the connection.
             assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error}");
         }
@@ -164,7 +164,8 @@ fn what_is_served_is_what_the_library_writes() {
     let answer = server.write(json!({ "prompt": "abc", "temperature": 0, "max_tokens": 12, "logprobs": 2 }));
     assert_eq!(answer["choices"][0]["text"], json!(text));
     assert_eq!(answer["choices"][0]["finish_reason"], "length");
-    let returned: Vec<f32> = serde_json::from_value(answer["choices"][0]["logprobs"]["token_logprobs"].clone()).unwrap();
+    let returned: Vec<f32> =
+        serde_json::from_value(answer["choices"][0]["logprobs"]["token_logprobs"].clone()).unwrap();
     assert_eq!(returned, logprobs);
     assert_eq!(answer["choices"][0]["logprobs"]["text_offset"][3], 3);
     assert_eq!((&answer["usage"]["prompt_tokens"], &answer["usage"]["completion_tokens"]), (&json!(3), &json!(12)));
@@ -213,7 +214,8 @@ fn pieces_of_a_stream_are_as_clients_read_them() {
     let pieces = |path: &str, ask: Value| -> Vec<Value> {
         let (_, head, body) = server.send("POST", path, "", &ask.to_string());
         assert!(head.contains("content-type: text/event-stream; charset=utf-8"), "{head}");
-        let returned = body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|returned| *returned != "[DONE]");
+        let returned =
+            body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|returned| *returned != "[DONE]");
         returned.map(|returned| serde_json::from_str(returned).unwrap()).collect()
     };
     let (messages, options) = (json!([{ "role": "user", "content": "a" }]), json!({ "include_usage": true }));
@@ -425,7 +427,8 @@ fn a_chat_in_which_nothing_is_to_be_said_has_an_empty_answer() {
             _ => ask["prompt"] = json!(["a", "b"]),
         }
         let returned = server.send("POST", path, "", &ask.to_string()).2;
-        let ends_returned = returned.matches("\"finish_reason\":\"length\"").count() + returned.matches("\"stop\":true").count();
+        let ends_returned =
+            returned.matches("\"finish_reason\":\"length\"").count() + returned.matches("\"stop\":true").count();
         assert_eq!(ends_returned, ends, "{returned}");
         ask["stream"] = json!(false);
         let (_, answer) = server.post(path, &ask);

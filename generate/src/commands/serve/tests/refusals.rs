@@ -58,7 +58,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     );
     let (status, answer) = server.post("/v1/completions", &json!({ "prompt": "a", "top_p": 3 }));
     assert_eq!((status, answer["error"]["type"].as_str()), (400, Some("invalid_request_error")), "{answer}");
-    let said = json!([{ "role": "user", "content": "a" }]);
+    let messages = json!([{ "role": "user", "content": "a" }]);
     let chat = Server::open_with(Tokenizer::bytes().unwrap());
     for (path, ask, words) in [
         ("/completion", json!({ "prompt": "a", "trace": 3 }), "no parameter \"trace\""),
@@ -76,9 +76,13 @@ fn what_cannot_be_followed_is_refused_by_name() {
         ("/completion", json!({ "prompt": "a", "mirostat": 2 }), "mirostat must be 0"),
         ("/completion", json!({ "prompt": "a", "lora": [{ "id": 0, "scale": 1 }] }), "lora must be []"),
         ("/v1/completions", json!({ "prompt": "a", "mirostat": 0 }), "\"mirostat\"; /openapi.json lists them"),
-        ("/v1/chat/completions", json!({ "messages": said, "tool_choice": "required" }), "tool_choice must be auto"),
-        ("/v1/chat/completions", json!({ "messages": said, "tools": 5 }), "tools must be a list"),
-        ("/v1/chat/completions", json!({ "messages": said, "modalities": ["audio"] }), "modalities must be"),
+        (
+            "/v1/chat/completions",
+            json!({ "messages": messages, "tool_choice": "required" }),
+            "tool_choice must be auto",
+        ),
+        ("/v1/chat/completions", json!({ "messages": messages, "tools": 5 }), "tools must be a list"),
+        ("/v1/chat/completions", json!({ "messages": messages, "modalities": ["audio"] }), "modalities must be"),
         (
             "/completion",
             json!({ "prompt": "a", "num_beams": 2, "n_probs": 1, "post_sampling_probs": true }),
@@ -100,20 +104,20 @@ fn what_cannot_be_followed_is_refused_by_name() {
             json!({ "prompt": "a", "draft_tokens": 2, "replay": true }),
             "replay does not work with drafts",
         ),
-        ("/v1/chat/completions", json!({ "messages": said, "trace": 3 }), "no parameter \"trace\""),
+        ("/v1/chat/completions", json!({ "messages": messages, "trace": 3 }), "no parameter \"trace\""),
         (
             "/v1/chat/completions",
-            json!({ "messages": said, "regex": "a", "response_format": { "type": "json_object" } }),
+            json!({ "messages": messages, "regex": "a", "response_format": { "type": "json_object" } }),
             "only one of response_format and regex",
         ),
         (
             "/v1/chat/completions",
-            json!({ "messages": said, "chat_template_kwargs": { "messages": [] } }),
+            json!({ "messages": messages, "chat_template_kwargs": { "messages": [] } }),
             "cannot set messages",
         ),
         (
             "/v1/chat/completions",
-            json!({ "messages": said, "continue_final_message": true }),
+            json!({ "messages": messages, "continue_final_message": true }),
             "needs an answer as the last message",
         ),
         ("/tokenize", json!({ "content": "a", "with_piece": true }), "unknown field `with_piece`"),

@@ -142,17 +142,17 @@ fn a_text_prepared_anew_changes_nothing_of_the_runs_that_learned_the_old_one() {
         let state = path.join("checkpoints/step-00000020").join(OF_TRAINING[0]);
         fs::write(state, serde_json::to_string(&progress).unwrap()).unwrap();
     }
-    let told = || -> Vec<_> {
+    let listed = || -> Vec<_> {
         let runs = list_all(&place);
         runs.iter().map(|run| (run.bits_per_byte, run.lowest, run.tokenizer.clone())).collect()
     };
     let chars = Some("chars".to_owned());
-    assert_eq!(told(), [(Some(2.25), true, chars.clone()), (Some(3.0), false, chars)]);
+    assert_eq!(listed(), [(Some(2.25), true, chars.clone()), (Some(3.0), false, chars)]);
     fs::remove_dir_all(&data).unwrap();
     prepare_text(&prepared, "bytes", &"four and five, and six.\n".repeat(500));
-    assert_eq!(told(), [(Some(2.25), true, None), (Some(3.0), false, None)]);
+    assert_eq!(listed(), [(Some(2.25), true, None), (Some(3.0), false, None)]);
     fs::remove_dir_all(&data).unwrap();
-    assert_eq!(told(), [(Some(2.25), true, None), (Some(3.0), false, None)]);
+    assert_eq!(listed(), [(Some(2.25), true, None), (Some(3.0), false, None)]);
 }
 
 #[test]
