@@ -16,104 +16,35 @@ pub mod fit;
 pub mod measure;
 mod picture;
 mod planner;
+mod proposal;
 pub mod recipe;
 pub mod speed;
 pub mod text;
 mod warnings;
 
 pub use picture::fit_svg;
+pub use proposal::{Proposal, Request};
 
 use std::time::{Duration, Instant};
 
 use ember_data::{prepare::Dataset, windows::WindowRule};
 use ember_kernels::is_cpu;
-use ember_model::{GptConfig, device::Selected};
+use ember_model::device::Selected;
 use itertools::Itertools;
-use serde::Serialize;
 
 use crate::error::Result;
 use candidate::{Candidate, Sizes};
 use ember_training::config::{ConfigError, DeviceKind, Settings, TextFacts, TrainConfig};
-use ember_training::memory::prediction::{Kernels, Parts};
+use ember_training::memory::prediction::Kernels;
 use ember_training::run::device_kind;
-use fit::{Estimate, Fit};
+use fit::Fit;
 use measure::Limits;
-use planner::Planner;
+use planner::{Planner, SHAPES};
 use speed::Speed;
 use text::Statistics;
 
-/// Blocks, width and context of the candidates; the context grows as in the recipes.
-const SHAPES: &[(usize, usize, usize)] = &[
-    (2, 64, 64),
-    (2, 96, 64),
-    (2, 128, 64),
-    (3, 128, 64),
-    (4, 128, 64),
-    (4, 192, 128),
-    (6, 256, 128),
-    (6, 384, 256),
-    (8, 512, 512),
-    (12, 768, 1024),
-];
-
 /// Time limits for measuring the device.
 pub const MEASURING: Limits = Limits { timing: Duration::from_secs(18), compiling: Duration::from_secs(120) };
-
-/// The request for a plan.
-pub struct Request<'a> {
-    /// The keys that the user set.
-    pub settings: Settings,
-    /// Seconds for everything: training, evaluations, checkpoints, samples.
-    pub seconds: f64,
-    /// Whether these seconds include measuring the device.
-    pub measured_within: bool,
-    /// Memory limit of training in bytes, if known.
-    pub memory_bytes: Option<u64>,
-    /// Limits for measuring the device.
-    pub measuring: Limits,
-    /// Number of processes that share every step. Each is assumed to have a device as fast as this
-    /// one; their communication is not included.
-    pub processes: usize,
-    /// The model of a configuration.
-    pub shape: &'a dyn Fn(&TrainConfig) -> GptConfig,
-    /// Whether to go on; called before each pass of a measurement.
-    pub go_on: &'a dyn Fn() -> bool,
-}
-
-/// The proposed run, and predictions about it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Proposal {
-    /// The run's configuration.
-    pub config: TrainConfig,
-    /// The keys that the user set.
-    pub set: Vec<&'static str>,
-    /// Statistics of the text.
-    pub text: Statistics,
-    /// The device's speed.
-    pub speed: Speed,
-    /// The model's shape.
-    pub shape: GptConfig,
-    /// Number of parameters.
-    pub parameters: u64,
-    /// Number of tokens trained on.
-    pub tokens: u64,
-    /// How many times the text is read.
-    pub passes: f64,
-    /// The predicted lowest validation loss of the run.
-    pub loss: Estimate,
-    /// Memory of a training step.
-    pub memory: Parts,
-    /// Seconds of a step.
-    pub step_s: f64,
-    /// Seconds of an evaluation with its checkpoint and sample.
-    pub look_s: f64,
-    /// Seconds of the whole run.
-    pub seconds: f64,
-    /// Reasons for the choices.
-    pub reasons: Vec<String>,
-    /// Warnings about the run.
-    pub warnings: Vec<String>,
-}
 
 /// The proposal for a prepared text.
 ///

@@ -4,16 +4,30 @@ use itertools::{Itertools, iproduct};
 
 use super::candidate::{Candidate, Sizes};
 use super::fit::{Fit, Run};
+use super::proposal::{Proposal, Request};
 use super::speed::Speed;
 use super::text::Statistics;
 use super::warnings::warnings;
-use super::{Proposal, Request, SHAPES};
 use crate::error::{Error, Result};
 use ember_training::config::{ConfigError, DeviceKind, TrainConfig, fitting_context, keys, most_steps};
 use ember_training::memory::fit::{Undecided, fit_to_memory, share_of};
 use ember_training::memory::prediction::{Kernels, training};
 use ember_training::run::time_budget::Pace;
 use ember_training::{note::Note, units::duration};
+
+/// Blocks, width and context of the candidates; the context grows as in the recipes.
+pub(super) const SHAPES: &[(usize, usize, usize)] = &[
+    (2, 64, 64),
+    (2, 96, 64),
+    (2, 128, 64),
+    (3, 128, 64),
+    (4, 128, 64),
+    (4, 192, 128),
+    (6, 256, 128),
+    (6, 384, 256),
+    (8, 512, 512),
+    (12, 768, 1024),
+];
 
 /// Tokens per step of the candidates.
 const TOKENS_PER_STEP: &[usize] = &[1024, 2048, 4096, 8192, 16384, 32768];

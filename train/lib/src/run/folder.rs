@@ -28,7 +28,7 @@ use crate::config::TrainConfig;
 use crate::error::{FolderError, Result};
 use free::first_free;
 use known::is_not_begun;
-use lock::Lock;
+use lock::{LOCK_WAIT, Lock};
 
 pub(super) use checkpoints::{DAMAGED, SUPERSEDED};
 pub use checkpoints::{Pointer, checkpoint_name, run_of};
@@ -51,9 +51,6 @@ pub(super) const REPORTS: &str = "reports";
 pub(super) const NOT_FINITE: &str = "nonfinite-step-";
 /// All samples, for programs, in [`SAMPLES`].
 pub const SAMPLES_LOG: &str = "samples.jsonl";
-/// How long to wait for a lock: a process that only checks whether a run is in use holds it
-/// briefly.
-const LOCK_WAIT: Duration = Duration::from_millis(200);
 /// How many names to try; another process may take each one first.
 const TRIES_FOR_A_NAME: usize = 64;
 
@@ -165,6 +162,32 @@ impl RunFolder {
         if let Some(lock) = &self.lock {
             lock.remove_if_new(&self.path);
         }
+    }
+
+    /// Takes the lock of the folder in `path`, whatever is in it.
+    ///
+    /// # Errors
+    /// When another process holds it, or it cannot be written.
+    pub(super) fn lock(path: &Path) -> Result<Self, FolderError> {
+        let lock = Lock::take(path, LOCK_WAIT)?;
+        Ok(Self { path: path.to_owned(), before: Before::Run, lock: Some(lock) })
+    }
+
+    /// Checks that the path still leads to the folder whose lock this process holds. If the folder
+    /// was moved or removed, writing would make a run that nobody can resume.
+    ///
+    /// # Errors
+    /// When it leads elsewhere, or nowhere.
+    pub(super) fn ensure_there(&self) -> Result<(), FolderError> {
+        match &self.lock {
+            Some(lock) if !lock.is_of(&self.path) => Err(FolderError::Gone(self.path.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a process owns the run in `path` now.
+    pub fn is_in_use(path: &Path) -> bool {
+        Lock::is_taken(path)
     }
 
     /// Opens the folder of an existing run and takes its lock.

@@ -8,8 +8,12 @@ use std::{io, thread};
 use ember_host::file_error::At;
 use ember_host::files::remove_unfinished;
 
-use super::{Before, LOCK, LOCK_WAIT, RunFolder};
+use super::known::LOCK;
 use crate::error::FolderError;
+
+/// How long to wait for a lock: a process that only checks whether a run is in use holds it
+/// briefly.
+pub(super) const LOCK_WAIT: Duration = Duration::from_millis(200);
 
 /// How often to reopen a lock file that was removed after it was opened.
 const TRIES: usize = 4;
@@ -66,8 +70,15 @@ impl Lock {
     }
 
     /// Whether `path` still leads to the folder of this lock.
-    fn is_of(&self, path: &Path) -> bool {
+    pub(super) fn is_of(&self, path: &Path) -> bool {
         is_same_file(&self.file, &path.join(LOCK))
+    }
+
+    /// Whether a process holds the lock of the folder in `path` now. If none does, this holds a
+    /// shared lock for a moment.
+    pub(super) fn is_taken(path: &Path) -> bool {
+        let lock = File::open(path.join(LOCK));
+        lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
     /// Removes the lock file of the folder in `path` if this process created it.
@@ -75,36 +86,6 @@ impl Lock {
         if self.is_new {
             let _ = fs::remove_file(path.join(LOCK));
         }
-    }
-}
-
-impl RunFolder {
-    /// Takes the lock of the folder in `path`, whatever is in it.
-    ///
-    /// # Errors
-    /// When another process holds it, or it cannot be written.
-    pub(in crate::run) fn lock(path: &Path) -> Result<Self, FolderError> {
-        let lock = Lock::take(path, LOCK_WAIT)?;
-        Ok(Self { path: path.to_owned(), before: Before::Run, lock: Some(lock) })
-    }
-
-    /// Checks that the path still leads to the folder whose lock this process holds. If the folder
-    /// was moved or removed, writing would make a run that nobody can resume.
-    ///
-    /// # Errors
-    /// When it leads elsewhere, or nowhere.
-    pub(in crate::run) fn ensure_there(&self) -> Result<(), FolderError> {
-        match &self.lock {
-            Some(lock) if !lock.is_of(&self.path) => Err(FolderError::Gone(self.path.clone())),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a process owns the run in `path` now. If none does, this holds a shared lock for a
-    /// moment.
-    pub fn is_in_use(path: &Path) -> bool {
-        let lock = File::open(path.join(LOCK));
-        lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 }
 
@@ -143,7 +124,7 @@ fn is_same_file(_open: &File, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::CONFIG;
+    use super::super::{CONFIG, RunFolder};
     use super::*;
 
     #[test]
