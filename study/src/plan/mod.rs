@@ -40,7 +40,6 @@ use ember_training::run::device_kind;
 use fit::Fit;
 use measure::Limits;
 use planner::{Planner, SHAPES};
-use speed::Speed;
 use text::Statistics;
 
 /// Time limits for measuring the device.

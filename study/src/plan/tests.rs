@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use super::speed::{Looking, Timed, step_flops};
+use super::speed::{Looking, Speed, Timed, step_flops};
 use super::*;
 use ember_training::memory::prediction::training;
 

@@ -23,6 +23,7 @@ pub use folder::{FolderSettings, Sampling};
 pub use knobs::{GenerationConfig, KNOBS, KNOBS_IN_HELP, Knob, Knobs, Typed, UsedBy};
 pub use range::Range;
 pub use resolve::{About, Note};
+pub(crate) use sources::stack_defaults;
 pub(crate) use value::last_of_each;
 pub use value::{Form, KnobValue, as_typed};
 

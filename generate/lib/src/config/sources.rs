@@ -172,7 +172,7 @@ impl Setting<'_> {
 ///
 /// transformers has none here: its defaults come from a folder's `generation_config.json`.
 /// llama.cpp's are those of `llama-cli`, MLX's those of `mlx_lm.generate`.
-fn stack_defaults(semantics: Semantics) -> Knobs {
+pub(crate) fn stack_defaults(semantics: Semantics) -> Knobs {
     let (do_sample, temperature, top_k, top_p, min_p) = match semantics {
         Semantics::Hf => return Knobs::default(),
         Semantics::Llamacpp => (true, Some(0.8), 40, 0.95, 0.05),

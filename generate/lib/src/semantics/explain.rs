@@ -3,7 +3,7 @@
 use ember_data::numbers::counted;
 
 use super::{Difference, compare::ROUNDING};
-use crate::config::{GenerationConfig, Knobs, Semantics, defaults};
+use crate::config::{GenerationConfig, Knobs, Semantics, stack_defaults};
 use crate::{named::Named, processors::SamplingKnob};
 
 /// The differences as lines of text; `name` gives a token's text for display.
@@ -79,7 +79,7 @@ fn lacking(semantics: Semantics, config: &GenerationConfig) -> Vec<&'static str>
 }
 
 fn words_for_defaults(semantics: Semantics) -> Option<String> {
-    let Knobs { temperature, top_k, top_p, min_p, .. } = defaults(semantics);
+    let Knobs { temperature, top_k, top_p, min_p, .. } = stack_defaults(semantics);
     let (temperature, top_k, top_p, min_p) = (temperature?, top_k?, top_p?, min_p?);
     Some(match temperature {
         0.0 => format!("temperature {temperature}, which is greedy"),

@@ -13,7 +13,7 @@ use ember_decoding::trace::ChoiceTrace;
 use ember_model::folder::weights_checksum;
 use serde_json::{Map, Value, json};
 
-use super::super::trace_file::{self, Header, HeaderPrompt, Machine, TRACED_CANDIDATES};
+use super::super::trace_file::{self, Header, HeaderPrompt, Machine, PlannedBatch, TRACED_CANDIDATES};
 use super::answer::{AnswerFormat, FINGERPRINT, Results, add_progress, add_score, reason, token_name, usage};
 use super::body::Object;
 use super::error::ApiError;
@@ -129,7 +129,11 @@ fn header(server: &Server, model: &Model, parameters: &Parameters, parsed: &Pars
         config: parsed.config.clone(),
         grammar: parsed.grammar.clone(),
         prompts: parsed.prompts.iter().map(prompt).collect(),
-        batches: vec![((0..parsed.prompts.len()).collect(), 0, parsed.config.num_return_sequences)],
+        batches: vec![PlannedBatch {
+            prompts: (0..parsed.prompts.len()).collect(),
+            first: 0,
+            count: parsed.config.num_return_sequences,
+        }],
     };
     header.to_line().map_err(|error| ApiError::param("replay", format!("{error:#}")))
 }
