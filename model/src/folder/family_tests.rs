@@ -89,7 +89,7 @@ fn settings_that_cannot_be_computed_are_refused_by_name() {
     for (key, value, words) in [
         ("model_type", json!("gemma"), "model_type is \"gemma\"; only"),
         ("model_type", json!("qwen3"), "q_norm.weight is missing"),
-        ("hidden_act", json!("gelu"), "hidden_act is \"gelu\"; only \"silu\""),
+        ("hidden_act", json!("gelu"), "hidden_act is \"gelu\"; only models with \"silu\" are supported"),
         (
             "rope_parameters",
             json!({"rope_type": "llama3", "rope_theta": 5e5}),

@@ -330,7 +330,7 @@ mod tests {
         let mut chars: Value = serde_json::from_str(&chars).unwrap();
         assert_eq!(unknown_part(&chars), None);
         chars["model"]["unk_token"] = json!("b");
-        assert!(unknown_part(&chars).unwrap().contains("the token \"b\""));
+        assert!(unknown_part(&chars).unwrap().contains("the unknown token \"b\""));
     }
 
     /// Measurements use the page's settings, and the page has few knobs.

@@ -146,7 +146,7 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
         ("ledger --config stories-cpu --set tokenizer=mine.json", 2, "--set tokenizer=bpe:SIZE"),
         ("ledger --config stories-cpu --time 97", 2, "--time 97: the model's context holds 96 tokens"),
         ("ledger --config stories-cpu --time 1", 2, "give 2 to 96"),
-        ("ledger --config stories-cpu --new-tokens 96", 2, "--new-tokens 96: of rows of 96 tokens, 1 to 95"),
+        ("ledger --config stories-cpu --new-tokens 96", 2, "--new-tokens 96: rows have 96 tokens; give 1 to 95"),
         ("ledger --config gpt2-124m --batch-size 60000", 2, "give a smaller --batch-size or --time, or --force"),
     ] {
         let ran = place.train(&format!("{arguments} --device cpu"));

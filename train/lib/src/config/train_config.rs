@@ -239,7 +239,7 @@ mod tests {
         let in_file = config().to_toml().unwrap().replace("\nprecision = ", "\nprecision = \"fp8\" #");
         let refused = TrainConfig::from_toml_str(&in_file).unwrap_err().to_string();
         assert_eq!(refused, "precision = \"fp8\" is not allowed; use f32, bf16, f16");
-        assert!(refusal("max_steps=6", 7).contains("behind step 7"));
+        assert!(refusal("max_steps=6", 7).contains("below the run's current step, 7"));
         let line = "precision = auto is not allowed in a run that has started; give it a value (f32, bf16, f16)";
         assert_eq!(refusal("precision=auto", 7), line);
     }

@@ -217,7 +217,7 @@ mod tests {
         let private: Vec<_> = (0..9).map(mail).chain([telephone]).collect();
         let line = private_line(&private);
         let mails = r#"9 e-mail addresses ("a0\u{1b}@b.org", "a1\u{1b}@b.org", "a2\u{1b}@b.org", ...)"#;
-        assert!(line.contains(&format!(r#"stand {mails}, 1 telephone number ("030 1234567"); look"#)), "{line}");
+        assert!(line.contains(&format!(r#"contain {mails}, 1 telephone number ("030 1234567"); check"#)), "{line}");
         assert_eq!(
             json!(by_kind(&private)),
             json!([
