@@ -291,7 +291,7 @@ mod tests {
         assert!(refused(run).starts_with(&line), "{}", refused(run));
         assert!(refused(&folder).starts_with(&line), "{}", refused(&folder));
         fs::remove_file(folder.join("model.safetensors")).unwrap();
-        assert!(refused(run).contains("is no checkpoint") && refused(&folder).contains("neither a run"));
+        assert!(refused(run).contains("is not a checkpoint") && refused(&folder).contains("neither a run"));
     }
 
     #[test]
@@ -389,7 +389,7 @@ mod tests {
         assert!(refused(&run.join("config.toml")).contains("is a file"));
         for content in ["step-00000300", "", "..", "/"] {
             fs::write(run.join("best"), content).unwrap();
-            assert!(refused(run).contains("is no checkpoint"), "{content}");
+            assert!(refused(run).contains("is not a checkpoint"), "{content}");
         }
     }
 

@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(text("To --steps 0,24"), "--steps 24: with --max-new-tokens 24 the last step is 23");
         assert!(text("To --tui").starts_with("--tui needs a terminal"), "a test has none");
         assert!(refusal("To --html a.html", OutputFormat::Json).contains("drop --html"));
-        assert!(refusal("To --tui", OutputFormat::Json).contains("drop --format json"));
+        assert!(refusal("To --tui", OutputFormat::Json).contains("--tui does not go with --format json"));
         args("To --steps 0,23").check(OutputFormat::Text).unwrap();
     }
 
@@ -346,7 +346,7 @@ mod tests {
             assert!(line.contains("from 1 to 1000"), "{line}");
         }
         let help = Line::command().render_long_help().to_string();
-        assert!(help.contains(&format!("Tokens to write, {MAX_TOKENS} at most")), "{help}");
+        assert!(help.contains(&format!("Tokens to write, at most {MAX_TOKENS}")), "{help}");
     }
 
     #[test]

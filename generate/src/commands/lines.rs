@@ -195,11 +195,11 @@ mod tests {
         };
         assert_eq!(
             error("{\"text\" \"x\"}"),
-            "a.jsonl:2: no JSON object (expected `:` at column 9); write {\"text\": ...}"
+            "a.jsonl:2: not a JSON object (expected `:` at column 9); write {\"text\": ...}"
         );
         assert_eq!(error("{}"), "a.jsonl:2: missing field \"text\"; write {\"text\": ...}");
         assert!(error("{\"text\": 1}").starts_with("a.jsonl:2: invalid type: integer \"1\", expected a string"));
-        assert!(error("[\"x\"]").starts_with("a.jsonl:2: no JSON object (invalid type: sequence, expected a map"));
+        assert!(error("[\"x\"]").starts_with("a.jsonl:2: not a JSON object (invalid type: sequence, expected a map"));
     }
 
     #[test]

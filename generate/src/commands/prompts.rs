@@ -241,7 +241,7 @@ mod tests {
             error("{\"prompt_ids\": [-1]}").starts_with("p.json:1: \"prompt_ids\" has -1, which is not a token id")
         );
         assert!(error("{\"prompt_ids\": [4294967296]}").contains("4294967296, which is not a token id"));
-        assert!(error("[").starts_with("p.json:1: no JSON object ("));
+        assert!(error("[").starts_with("p.json:1: not a JSON object ("));
         assert!(error("a\0").starts_with("--prompts p.json: it looks binary"));
     }
 

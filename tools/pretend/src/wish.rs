@@ -1,6 +1,6 @@
 //! The options in the environment variable `PRETEND`.
 
-use std::{env, process, sync::OnceLock};
+use std::{env, path::PathBuf, process, sync::OnceLock};
 
 /// The limits to report and the failures to simulate; `None` changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct Wish {
     pub card: bool,
     /// `lost=N`: the device is lost from the N-th submission on.
     pub lost: Option<u64>,
+    /// `after=FILE`: submissions count only once this file exists.
+    pub after: Option<PathBuf>,
     /// `refused=WORD`: refuses pipelines of kernels with this word in their names.
     pub refused: Option<String>,
     /// `times=FILE`: writes the seconds spent in the driver so far, for compiling and in total.
@@ -77,6 +79,7 @@ impl Wish {
                 "wide" => wish.no_wide_numbers = off()?,
                 "kind" if value == "card" => wish.card = true,
                 "lost" => wish.lost = Some(number()?),
+                "after" => wish.after = Some(value.into()),
                 "refused" => wish.refused = Some(value.to_owned()),
                 "times" => wish.times = Some(value.to_owned()),
                 _ => return Err(format!("{word}: unknown")),
@@ -92,8 +95,14 @@ mod tests {
 
     #[test]
     fn words_are_understood_or_refused() {
-        let wish = Wish::parse("shared=16384,subgroups=off,refused=gelu").unwrap();
-        let want = Wish { shared: Some(16384), no_subgroups: true, refused: Some("gelu".into()), ..Wish::default() };
+        let wish = Wish::parse("shared=16384,subgroups=off,refused=gelu,after=a/b").unwrap();
+        let want = Wish {
+            shared: Some(16384),
+            no_subgroups: true,
+            refused: Some("gelu".into()),
+            after: Some("a/b".into()),
+            ..Wish::default()
+        };
         assert_eq!(wish, want);
         for wrong in ["shared", "shared=much", "shared=99999999999", "subgroups=on", "colour=red"] {
             assert!(Wish::parse(wrong).is_err(), "{wrong}");

@@ -208,7 +208,7 @@ fn bad_input_is_named() {
         place.write("q.jsonl", &format!("{fine}\n{line}\n"));
         starts(&["--choices", "./q.jsonl"], expected);
     };
-    question("{", "./q.jsonl:2: no JSON object (EOF while parsing an object at column 1); write {\"context\"");
+    question("{", "./q.jsonl:2: not a JSON object (EOF while parsing an object at column 1); write {\"context\"");
     question(r#"{"context": "a"}"#, "./q.jsonl:2: missing field \"choices\"; write {\"context\"");
     question(r#"{"context": "a", "choices": []}"#, "./q.jsonl:2: \"choices\" holds 0");
     question(r#"{"context": "a", "choices": ["b", "c"], "answer": 2}"#, "./q.jsonl:2: \"answer\" is 2, but");

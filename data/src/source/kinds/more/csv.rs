@@ -52,7 +52,7 @@ impl Reader for Csv {
             table.get_ref().ensure_closed(name, number)?;
             if row.iter().skip(fields.len()).any(|surplus| !surplus.trim().is_empty()) {
                 let what = format!(
-                    "has more fields than the first row names; name them there too, or put text with {} into quotation marks",
+                    "has more fields than the first row names; name them there too, or put quotation marks around text with {}",
                     delimiter_plural(delimiter)
                 );
                 return Err(Error::unusable(format!("{name}: row {number}"), what).into());
@@ -263,7 +263,9 @@ mod tests {
     #[test]
     fn a_row_with_more_fields_than_the_first_names_is_told() {
         let what = |signs| {
-            format!("has more fields than the first row names; name them there too, or put text with {signs} in it in")
+            format!(
+                "has more fields than the first row names; name them there too, or put quotation marks around text with {signs}"
+            )
         };
         for (name, table, row, signs) in [
             ("a.csv", "id,text\n1,one\n2,\"two, three\"\n3,four, five\n", 4, "commas"),
@@ -272,7 +274,7 @@ mod tests {
             ("a.csv", "sep=|\nid|text\n1|one|two\n", 2, "separators"),
         ] {
             let line = read(name, table).unwrap_err();
-            assert_eq!(line, format!("{name}: row {row} {} quotation marks", what(signs)));
+            assert_eq!(line, format!("{name}: row {row} {}", what(signs)));
         }
         // Spreadsheets end rows like that; no text is lost.
         assert_eq!(read("a.csv", "id,text\n1,one,,\n2\n3,two, \n").unwrap(), ["one", "two"]);

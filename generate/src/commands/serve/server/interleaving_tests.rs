@@ -62,7 +62,7 @@ fn acquire_and_release() {
 }
 
 #[test]
-fn whoever_waits_gets_a_desk_of_its_own() {
+fn every_waiting_request_gets_a_slot_of_its_own() {
     let run = |scheduler: Box<dyn Scheduler + Send>| Runner::new(scheduler, Config::new()).run(acquire_and_release);
     let orders = run(Box::new(RandomScheduler::new_from_seed(1, ORDERS)))
         + run(Box::new(PctScheduler::new_from_seed(1, 3, ORDERS)));
