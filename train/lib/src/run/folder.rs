@@ -69,10 +69,11 @@ pub struct RunFolder {
 enum Before {
     /// It did not exist: this process created it, and these of its parents, innermost first.
     Missing { parents: Vec<PathBuf> },
-    /// It existed and held no run. `had_data`: whether it had a data folder, of whatever kind.
+    /// It existed, or somebody else put files into it first; it held no run. `had_data`: whether it
+    /// had a data folder, of whatever kind.
     NoRun { had_data: bool },
-    /// It held a run, which stays as it is.
-    Run,
+    /// This process did not create it for a new run: [`RunFolder::forget`] changes nothing.
+    Untouched,
 }
 
 impl RunFolder {
@@ -90,19 +91,24 @@ impl RunFolder {
         if path.exists() && !path.is_dir() {
             return Err(FolderError::IsFile(path.to_owned()));
         }
-        let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
-        let missing: Vec<PathBuf> = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();
+        let is_missing = |folder: &Path| !folder.as_os_str().is_empty() && !folder.exists();
+        let was_missing = is_missing(path);
+        let parents = path.ancestors().skip(1);
+        let missing_parents: Vec<PathBuf> =
+            parents.take_while(|folder| is_missing(folder)).map(Path::to_owned).collect();
         // Created before it is checked: a path like `new/..` exists only when `new` does.
         make_folder(path).map_err(|source| FolderError::Create { path: path.to_owned(), source })?;
         refuse_contents(path)?;
-        let is_empty = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-        let before = match missing.split_first() {
-            Some((_, parents)) if is_empty => Before::Missing { parents: parents.to_owned() },
-            _ => Before::NoRun { had_data: path.join(DATA).exists() },
+        // Somebody else may have put a file there meanwhile: then the folder is not ours to remove.
+        let is_ours = was_missing && fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        let before = match is_ours {
+            true => Before::Missing { parents: missing_parents },
+            false => Before::NoRun { had_data: path.join(DATA).exists() },
         };
         let lock = Lock::take(path, most).inspect_err(|_| {
-            if matches!(before, Before::Missing { .. }) {
-                remove_empty(&missing);
+            if let Before::Missing { parents } = &before {
+                let _ = fs::remove_dir(path);
+                remove_empty(parents);
             }
         })?;
         Ok(Self { path: path.to_owned(), before, lock: Some(lock) })
@@ -135,12 +141,13 @@ impl RunFolder {
                 remove_empty(parents);
             }
             Before::NoRun { had_data } => {
-                let has_own_data = !had_data && self.file(DATA).exists();
-                if !self.file(CONFIG).exists() && !has_own_data {
+                let is_begun = self.file(CONFIG).exists();
+                let data_is_new = !had_data && self.file(DATA).exists();
+                if !is_begun && !data_is_new {
                     self.remove_own_lock();
                 }
             }
-            Before::Run => {}
+            Before::Untouched => {}
         }
     }
 
@@ -170,7 +177,7 @@ impl RunFolder {
     /// When another process holds it, or it cannot be written.
     pub(super) fn lock(path: &Path) -> Result<Self, FolderError> {
         let lock = Lock::take(path, LOCK_WAIT)?;
-        Ok(Self { path: path.to_owned(), before: Before::Run, lock: Some(lock) })
+        Ok(Self { path: path.to_owned(), before: Before::Untouched, lock: Some(lock) })
     }
 
     /// Checks that the path still leads to the folder whose lock this process holds. If the folder
@@ -210,7 +217,7 @@ impl RunFolder {
 
     /// The folder of a run without its lock, for reading.
     pub fn owned_elsewhere(path: &Path) -> Self {
-        Self { path: path.to_owned(), before: Before::Run, lock: None }
+        Self { path: path.to_owned(), before: Before::Untouched, lock: None }
     }
 
     /// The folder itself.
