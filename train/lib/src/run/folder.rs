@@ -132,8 +132,9 @@ impl RunFolder {
 
     /// Undoes the creation of a run that did not begin. A folder that did not exist before is
     /// removed, with the parents that were created for it and that nobody else uses by now. In a
-    /// folder that existed, only the lock file that this process created is removed, and not even
-    /// that if other files of the run are left, which the lock file identifies.
+    /// folder that existed and held no run, only the lock file that this process created is removed,
+    /// and not even that if other files of the run are left, which the lock file identifies. A run
+    /// that was opened stays as it is, and keeps its lock file.
     pub fn forget(&self) {
         match &self.before {
             Before::Missing { parents } => {
@@ -171,7 +172,8 @@ impl RunFolder {
         }
     }
 
-    /// Takes the lock of the folder in `path`, whatever is in it.
+    /// Takes the lock of the folder in `path`, whatever is in it, and removes unfinished files that a
+    /// killed process left.
     ///
     /// # Errors
     /// When another process holds it, or it cannot be written.
@@ -192,7 +194,8 @@ impl RunFolder {
         }
     }
 
-    /// Whether a process owns the run in `path` now.
+    /// Whether a process owns the run in `path` now. If none does, this holds a shared lock for a
+    /// moment, in which another process that does not wait finds the folder in use.
     pub fn is_in_use(path: &Path) -> bool {
         Lock::is_taken(path)
     }
