@@ -40,11 +40,12 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Writes the checkpoint of this step. The step counts as saved before that, since the
-    /// checkpoint itself says so; this is undone if it could not be written.
+    /// Writes the checkpoint of this step. If the step is the best, `state.json` in the checkpoint
+    /// must already name it as `best_saved`. So it is offered before writing, and withdrawn if the
+    /// checkpoint's folder does not exist afterwards.
     fn save_checkpoint(&mut self, gpt: &Gpt) -> Result<()> {
         let best_before = self.learner.progress.evaluations.best_saved;
-        self.count_as_saved();
+        self.offer_for_best_saved();
         let checkpoint = Checkpoint {
             gpt,
             temperature: self.temperature(),
@@ -61,11 +62,13 @@ impl Trainer<'_> {
         saved
     }
 
-    /// Makes this step, which is saved, a candidate for `best` if it has been evaluated in this
-    /// session; returns whether it is the best of those saved. Called by the evaluation, which
-    /// comes after the save, and by a save that comes after the evaluation because an earlier one
-    /// found the disk full.
-    fn count_as_saved(&mut self) -> bool {
+    /// Offers this step's evaluation, if this session made one, for `best_saved`; returns whether it
+    /// is the best.
+    ///
+    /// In the usual order, the save comes first: the step is not evaluated yet, so there is nothing
+    /// to offer. Then the evaluation offers it. If the disk is full at first, the save fails, the
+    /// evaluation does not offer a step that is not saved, and the next save of this step offers it.
+    fn offer_for_best_saved(&mut self) -> bool {
         let Progress { step, evaluations, .. } = &mut self.learner.progress;
         let evaluated = self.session.last_evaluation.filter(|evaluated| evaluated.step == *step);
         evaluated.is_some_and(|evaluated| evaluations.record_saved(evaluated))
@@ -135,7 +138,7 @@ impl Trainer<'_> {
         let (step, val_loss) = (self.learner.progress.step, evaluated.val_loss);
         self.learner.progress.evaluations.record(step, val_loss);
         self.session.last_evaluation = Some(Best { step, val_loss });
-        let is_best = self.is_saved() && self.count_as_saved();
+        let is_best = self.is_saved() && self.offer_for_best_saved();
         let temperature = evaluated.confidence.map(|confidence| {
             let evaluations = &mut self.learner.progress.evaluations;
             evaluations.change_temperature(confidence.next_temperature(evaluations.temperature))

@@ -187,12 +187,12 @@ impl Trainer<'_> {
         let last = step >= self.learner.config.max_steps;
         self.learner.progress.elapsed_s = self.session.pace.elapsed_s();
 
-        let is_saved = due.save || stopped;
-        let looks = is_saved || due.sample;
+        let saves = due.save || stopped;
+        let looks = saves || due.sample;
         if looks {
             give_back_freed_memory();
         }
-        if is_saved {
+        if saves {
             let saved = self.save(gpt);
             if last || stopped { saved? } else { self.tolerate_full_disk(saved)? }
         }
