@@ -19,9 +19,10 @@ pub const LOGITS_OF_A_PIECE: usize = 32 << 20;
 pub const LOGITS_OF_A_PIECE_ON_GPU: usize = 256 << 20;
 
 /// The positions of a piece, if a pass may not compute the logits of all `positions` at once; else
-/// `None`. The pieces are few and equal: a small last one would cost nearly as much as the others.
+/// `None`. The pieces are as few as possible and equal, except that the last has what remains.
 ///
-/// For example, 10 positions of which 4 may be computed at once make pieces of 4, 4 and 2.
+/// For example, 9 positions of which 4 may be computed at once make pieces of 3, 3 and 3, not of 4,
+/// 4 and 1; 10 positions make pieces of 4, 4 and 2.
 pub fn positions_of_a_piece(positions: usize, vocab_size: usize, most_logits: usize) -> Option<usize> {
     let at_once = most_logits / vocab_size;
     (positions > at_once).then(|| positions.div_ceil(positions.div_ceil(at_once.max(1))))
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_few_and_equal() {
+    fn pieces_are_few_and_nearly_equal() {
         let piece = |positions| positions_of_a_piece(positions, 100, 499);
         assert_eq!([1, 4, 5, 8, 9, 10].map(piece), [None, None, Some(3), Some(4), Some(3), Some(4)]);
         // One position may have more logits than are allowed.
