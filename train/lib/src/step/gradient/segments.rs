@@ -70,13 +70,13 @@ impl Pass<'_> {
     pub(super) fn loss(&self, hidden: Tensor<3>) -> Loss {
         let Self { gpt, targets, divisor, passes, .. } = *self;
         let piece = positions_of_a_piece(targets.len(), gpt.config().vocab_size, passes.most_logits);
-        let Some(at_once) = piece else {
+        let Some(piece) = piece else {
             return loss_over(gpt.logits_as_computed(hidden), targets, passes.objective, divisor);
         };
         let Some((hidden, table)) = gpt.factors_of_logits(hidden) else {
             unreachable!("packed weights are not trained")
         };
-        head_loss(hidden, table, targets, passes.objective, divisor, at_once)
+        head_loss(hidden, table, targets, passes.objective, divisor, piece)
     }
 
     /// Accumulates the gradients of a segment's parameters; returns that of its input `x`.
