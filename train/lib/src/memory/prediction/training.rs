@@ -263,43 +263,56 @@ impl<'a> Step<'a> {
     }
 
     /// The head and the loss, computed in pieces of `piece` positions: forward, and at once backward,
-    /// so that the logits of one piece exist at a time. In use beside what the walk holds, where
-    /// `input` and `table` are the gradients of the head's whole input and of its table, and `count`
-    /// is the number of pieces:
+    /// so that the logits of one piece exist at a time. In use beside what the walk holds, in
+    /// float32, where `input` and `table` are the gradients of the head's whole input and of its
+    /// table, and `count` is the number of pieces:
     ///
     /// ```text
     /// forward of a piece     logits + earlier
     /// its gradients          logits + input / count + table + earlier
-    /// sum of table           3 table + input
+    /// sum of tables          3 table + input      (if count > 1)
     /// concatenated input     table + 2 input
     ///
-    /// earlier (gradients of the pieces before the last)    table + input (count - 1) / count
+    /// earlier (gradients of the pieces before the last, if two pieces are full; else 0)
+    ///                        table + input (count - 1) / count
     /// ```
     ///
-    /// To these come copies in another type.
+    /// In float16, the first two rows also have copies in another type. In bfloat16, two moments
+    /// take the place of the second row, where `float32` is the gradient of the whole input in
+    /// float32:
+    ///
+    /// ```text
+    /// rounding of the logits' gradient     logits + logits / 2 + earlier
+    /// other gradients                      logits / 2 + 1.5 float32 / count + table + earlier
+    /// ```
+    ///
+    /// In both half types, `input` has the half type in the other rows.
     fn head_in_pieces(&self, head: &Costs, piece: usize, walk: &mut Walk) {
         let (count, logits) = (self.positions().div_ceil(piece) as u64, self.logits_bytes());
         let table = bytes(self.shape.vocab_size * self.shape.n_embd);
-        // It has the type of the products.
+        // The gradient of the head's input has the type of the products.
         let input = if self.is_half() { self.stream() / 2 } else { self.stream() };
+        // That of one piece is in float32 first.
         let input_of_piece = head.input / count;
         // During the second of two full pieces, the gradients of the first are held.
         let has_two_full = self.positions() >= 2 * piece;
         let earlier = if has_two_full { table + input * (count - 1) / count } else { 0 };
-        walk.record(logits + head.forward_work + earlier);
-        if self.precision == Precision::Bf16 {
+        let forward = logits + head.forward_work;
+        let gradients = if self.precision == Precision::Bf16 {
             // The logits' gradient is rounded and its float32 form freed before others are
             // computed.
-            walk.record(logits + logits / 2 + earlier);
-            walk.record(logits / 2 + input_of_piece + input_of_piece / 2 + table + earlier);
+            let rounding = logits + logits / 2;
+            let others = logits / 2 + input_of_piece + input_of_piece / 2 + table;
+            rounding.max(others)
         } else {
-            walk.record(logits + input_of_piece + head.work + table + earlier);
-        }
-        if count > 1 {
-            // After the logits are freed, two gradients of the table are added into a third.
-            walk.record(3 * table + input);
-        }
-        walk.record(table + 2 * input);
+            logits + input_of_piece + head.work + table
+        };
+        walk.record(forward.max(gradients) + earlier);
+        // After the logits are freed: two gradients of the table are added into a third, and those
+        // of the input are concatenated.
+        let sum_of_tables = if count > 1 { 3 * table + input } else { 0 };
+        let concatenated_input = table + 2 * input;
+        walk.record(sum_of_tables.max(concatenated_input));
         walk.gradients += table;
     }
 }
