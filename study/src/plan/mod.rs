@@ -6,9 +6,11 @@
 //! resolved, of which the one with the lowest predicted loss ([`fit`]) that fits into memory is
 //! kept. A key that the user set is the same in all of them.
 //!
-//! [`propose`] does this in four steps: `Planner::candidates` resolves the shapes,
-//! [`measure::speed`] times a few of them, `Planner::proposal` gives each the steps that the time
-//! allows and predicts its loss, and `Planner::best` keeps one.
+//! [`propose`] does this: `Planner::candidates` resolves the shapes, and [`measure::speed`] times a
+//! few of them. `Planner::best` makes a `Planner::proposal` of each candidate, with the steps that
+//! the time allows and the predicted loss, and keeps one. If there is time, the kept shape is timed
+//! too, and its proposal is made again. Last, a run of which not even one step fits into the time is
+//! refused.
 
 mod candidate;
 pub mod check;

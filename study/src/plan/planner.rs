@@ -249,8 +249,8 @@ impl Planner<'_> {
     }
 }
 
-/// The steps between looks of a run that takes `available_s` seconds, [`LOOKING_SHARE`] of them for
-/// looks.
+/// The steps between looks of a run that takes `available_s` seconds: at most [`LOOKING_SHARE`] of
+/// them for looks, but with one look at least.
 ///
 /// For example, in 600 s with steps of 0.2 s and looks of 20 s, the usual twenty looks leave time
 /// for 1,000 steps. A quarter of the time is enough for 7 looks, which leave time for 2,300 steps: a
