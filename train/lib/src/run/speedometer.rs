@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use crate::config::Precision;
 
-/// Speed since the last report, and since this session began.
+/// Speed since the last report, and since this session began; also as the utilisation of the
+/// device, if its peak is known.
 pub struct Speedometer {
     /// The device's peak FLOP/s, if known.
     peak_flops: Option<f64>,
@@ -18,6 +19,7 @@ pub struct Speedometer {
 
 impl Speedometer {
     /// Starts measuring, after earlier sessions trained on `tokens` in `before_s` seconds.
+    /// `peak_flops` is the device's, if known, for the utilisation.
     pub fn new(tokens: u64, before_s: f64, peak_flops: Option<f64>) -> Self {
         let now = (Instant::now(), tokens);
         Self { peak_flops, began: now, last: now, before_s }
