@@ -79,12 +79,12 @@ fn lacking(semantics: Semantics, config: &GenerationConfig) -> Vec<&'static str>
 }
 
 fn words_for_defaults(semantics: Semantics) -> Option<String> {
-    let Knobs { temperature, top_k, top_p, min_p, .. } = stack_defaults(semantics);
+    let Knobs { do_sample, temperature, top_k, top_p, min_p, .. } = stack_defaults(semantics);
+    if !do_sample? {
+        return Some("temperature 0, which is greedy".to_owned());
+    }
     let (temperature, top_k, top_p, min_p) = (temperature?, top_k?, top_p?, min_p?);
-    Some(match temperature {
-        0.0 => format!("temperature {temperature}, which is greedy"),
-        _ => format!("top-k {top_k}, top-p {top_p}, min-p {min_p}, temperature {temperature}"),
-    })
+    Some(format!("top-k {top_k}, top-p {top_p}, min-p {min_p}, temperature {temperature}"))
 }
 
 #[cfg(test)]
@@ -116,7 +116,9 @@ llama.cpp: 25.46% of the next token's probability moves; 3 tokens possible here,
     0.3088 here, 0.4142 there: token 1
   by default, llama.cpp uses top-k 40, top-p 0.95, min-p 0.05, temperature 0.8
 MLX: 25.46% of the next token's probability moves; 3 tokens possible here, 2 there";
-        assert_eq!(lines(&logits, &config)[..7].join("\n"), expected);
+        let lines = lines(&logits, &config);
+        assert_eq!(lines[..7].join("\n"), expected);
+        assert_eq!(lines.last().map(String::as_str), Some("  by default, MLX uses temperature 0, which is greedy"));
     }
 
     #[test]
