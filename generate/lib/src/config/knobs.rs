@@ -113,8 +113,9 @@ impl Knob {
 /// read and check a file's key `top_k` and a program's flag `top-k`.
 ///
 /// The fields of [`GenerationConfig`] and [`Knobs`] and the lines of the help text are in the order of
-/// declaration; [`KNOBS`] is in the order of `order_in_reports`. `not_in_a_file` are fields of the
-/// configuration that a file does not set.
+/// declaration; [`KNOBS`] is in the order of `order_in_reports`. `not_knobs` are fields of the
+/// configuration that are no knobs: `eos_token_id` is read with the model's configuration, the others
+/// belong to one run.
 macro_rules! knobs {
     (
         order_in_reports: [$($listed:ident)+]
@@ -125,7 +126,7 @@ macro_rules! knobs {
             $field:ident: $type:ty $(as $kept:ty)? = $off:expr,
                 key $name:literal, label $label:literal, used by $used_by:ident, range $range:expr
                 $(, placeholder $placeholder:literal)?;
-        )+} $(not_in_a_file [$($(#[$about:meta])+ $other:ident: $other_type:ty = $other_off:expr;)+])?)+
+        )+} $(not_knobs [$($(#[$about:meta])+ $other:ident: $other_type:ty = $other_off:expr;)+])?)+
     ) => {
         /// Everything that decides which tokens follow a prompt: a complete configuration, checked
         /// at the start of every generation.
@@ -323,7 +324,7 @@ knobs! {
         /// Exact search: give up the proof after looking at N prefixes [default: 100000]
         max_nodes: usize = 100_000,
             key "max_nodes", label "max-nodes", used by Exact, range Range::OneUp, placeholder "N";
-    } not_in_a_file [
+    } not_knobs [
         /// Tokens proposed at a time by speculative decoding; 0 is off.
         draft_tokens: usize = 0;
         /// Token ids that end a sequence.
@@ -344,7 +345,7 @@ knobs! {
         /// over all of it), stop, or fail [default: slide]
         overflow: Overflow = Overflow::Slide,
             key "overflow", label "overflow", used by All, range Range::Any, placeholder "HOW";
-    } not_in_a_file [
+    } not_knobs [
         /// Seed of the draws.
         seed: u64 = 0;
         /// How many of the most probable tokens to report beside each chosen one.
