@@ -26,8 +26,8 @@ enum CallerSampling {
 }
 
 /// The knobs of all sources. None has a temperature of 0, which is no value to divide by: the
-/// caller's is kept as [`CallerSampling::Off`], a stack's as `do_sample` false, and a file with one
-/// is refused when it is read.
+/// caller's is kept as [`CallerSampling::Off`], a stack's as `do_sample` false. A file's is dropped if
+/// the file says `do_sample` false and names no strategy, else the file is refused.
 pub(super) struct Sources<'a> {
     caller: Knobs,
     sampling: CallerSampling,
