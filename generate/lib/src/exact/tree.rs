@@ -52,15 +52,16 @@ impl Eq for Prefix {}
 
 /// The state of an exact search.
 ///
-/// A prefix is dropped for one of two reasons. It scores no more than the worst answer
-/// ([`Self::to_beat`]), and its continuations score no more than it does. Or so many better ones
-/// are open that the nodes end before its turn comes (`out_of_reach`).
+/// A prefix is dropped for one of two reasons. It scores no more than the worst answer, once there
+/// are `num_return_sequences` of them ([`Self::to_beat`]), and its continuations score no more than
+/// it does. Or enough prefixes that are at least as good were open at the last pruning to use up the
+/// nodes left (`out_of_reach`).
 ///
 /// For example one text is asked for, and the best complete one so far scores -2.0: prefixes at
-/// -2.0 or below are dropped. Three nodes are left, and the third best of many open prefixes scores
-/// -1.4: those below it are dropped too. If the best of all those scored -1.7, and nothing above
-/// that is open in the end, the answer is the text at -2.0 with a bound of -1.7. There may be a
-/// better text, but by at most 0.3.
+/// -2.0 or below are dropped. Three nodes are left, and of more than six open prefixes the third
+/// best scores -1.4: the others are dropped, and later prefixes at -1.4 or below too. If the best of
+/// all those scored -1.7, and nothing above that is open in the end, the answer is the text at -2.0
+/// with a bound of -1.7. There may be a better text, but by at most 0.3.
 pub(super) struct Tree<'a> {
     pub(super) job: &'a Job<'a>,
     prompt: Vec<u32>,
@@ -70,7 +71,8 @@ pub(super) struct Tree<'a> {
     expanded: Vec<Prefix>,
     /// Prefixes that may still be expanded.
     pub(super) open: BinaryHeap<Prefix>,
-    /// A prefix with at most this score would not be expanded before `max_nodes` is reached.
+    /// The score of the last prefix kept at the last pruning; minus infinity before. Later prefixes
+    /// that do not exceed it are dropped to bound the memory, and count in the bound.
     out_of_reach: f64,
     /// The highest score of a dropped prefix.
     best_dropped: f64,
@@ -151,8 +153,8 @@ impl<'a> Tree<'a> {
     }
 
     /// Expands a prefix by every possible token, given the logits `[vocab]` after it. Complete
-    /// texts are offered as answers; the other children are returned, if they may still beat the
-    /// worst answer.
+    /// texts are offered as answers; the other children are returned, if they exceed
+    /// [`Self::to_beat`].
     ///
     /// # Errors
     /// If the logits are not finite, or a processor raised a log-probability above 0.
@@ -193,7 +195,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Adds open prefixes. To bound the memory it keeps at most twice as many as there are nodes
-    /// left: the search takes the best first, so it would never reach the others.
+    /// left: the search takes the best first, and would seldom reach the others.
     pub(super) fn keep(&mut self, prefixes: Vec<Prefix>) {
         let least = self.to_beat().max(self.out_of_reach);
         for prefix in prefixes {
