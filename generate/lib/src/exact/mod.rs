@@ -177,9 +177,12 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
     loop {
         let paths: Vec<Vec<u32>> = next.iter().map(|prefix| tree.ids(prefix)).collect();
         let mut logits = logits_after(sequences, prompt_len, &paths)?;
+        // The beam search ranks all children. After it, `keep` would drop those out of reach, and
+        // there may be many: up to one for each token of the vocabulary and each prefix.
+        let limit = if opening { f64::NEG_INFINITY } else { tree.out_of_reach };
         let mut children = Vec::new();
         for (prefix, logits) in next.drain(..).zip(logits.chunks_mut(vocab_size)) {
-            children.extend(tree.expand(prefix, logits)?);
+            tree.expand(prefix, logits, limit, &mut children)?;
         }
         // Expand next: while the beam search lasts, the best children, even if shorter prefixes are
         // more probable; then the best open prefixes.

@@ -73,7 +73,7 @@ pub(super) struct Tree<'a> {
     pub(super) open: BinaryHeap<Prefix>,
     /// The score of the last prefix kept at the last pruning; minus infinity before. Later prefixes
     /// that do not exceed it are dropped to bound the memory, and count in the bound.
-    out_of_reach: f64,
+    pub(super) out_of_reach: f64,
     /// The highest score of a dropped prefix.
     best_dropped: f64,
     /// The best complete continuations so far and why each is complete, best first; at most
@@ -153,12 +153,18 @@ impl<'a> Tree<'a> {
     }
 
     /// Expands a prefix by every possible token, given the logits `[vocab]` after it. Complete
-    /// texts are offered as answers; the other children are returned, if they exceed
-    /// [`Self::to_beat`].
+    /// texts are offered as answers. The other children join `children` if their scores exceed
+    /// [`Self::to_beat`] and `limit`, else they are dropped.
     ///
     /// # Errors
     /// If the logits are not finite, or a processor raised a log-probability above 0.
-    pub(super) fn expand(&mut self, prefix: Prefix, logits: &mut [f32]) -> Result<Vec<Prefix>> {
+    pub(super) fn expand(
+        &mut self,
+        prefix: Prefix,
+        logits: &mut [f32],
+        limit: f64,
+        children: &mut Vec<Prefix>,
+    ) -> Result<()> {
         let log_sum_exp = finite_log_sum_exp(logits)?;
         for logit in logits.iter_mut() {
             *logit = logprob(*logit, log_sum_exp);
@@ -169,7 +175,6 @@ impl<'a> Tree<'a> {
         let number = self.expanded.len() as u32;
         self.expanded.push(prefix);
         let to_beat = self.to_beat();
-        let mut children = Vec::new();
         for (token, &logprob) in (0..).zip(logits.iter()) {
             if logprob == f32::NEG_INFINITY {
                 continue;
@@ -187,11 +192,13 @@ impl<'a> Tree<'a> {
             let ended = plan.config.end_tokens.contains(&token);
             if ended || child.len as usize == self.longest {
                 self.offer(&child, if ended { FinishReason::Eos } else { FinishReason::Length });
-            } else {
+            } else if score > limit {
                 children.push(child);
+            } else {
+                self.record_dropped(score);
             }
         }
-        Ok(children)
+        Ok(())
     }
 
     /// Adds open prefixes. To bound the memory it keeps at most twice as many as there are nodes
