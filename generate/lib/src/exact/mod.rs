@@ -181,33 +181,39 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
         // there may be many: up to one for each token of the vocabulary and each prefix.
         let limit = if opening { f64::NEG_INFINITY } else { tree.out_of_reach };
         let mut children = Vec::new();
-        for (prefix, logits) in next.drain(..).zip(logits.chunks_mut(vocab_size)) {
+        for (prefix, logits) in next.into_iter().zip(logits.chunks_mut(vocab_size)) {
             tree.expand(prefix, logits, limit, &mut children)?;
         }
-        // Expand next: while the beam search lasts, the best children, even if shorter prefixes are
-        // more probable; then the best open prefixes.
-        if opening {
-            next = tree.take_best_of(children, beams);
-            opening = !next.is_empty();
+
+        // 1. Choose what to expand next. While the beam search lasts, the best children, even if
+        // shorter prefixes are more probable. It ends when no child is left; from then on, the best
+        // open prefixes.
+        next = if opening {
+            tree.take_best_of(children, beams)
         } else {
             tree.keep(children);
-        }
+            Vec::new()
+        };
+        opening = opening && !next.is_empty();
         if !opening {
             next = tree.take_best(MAX_ROWS);
         }
 
+        // 2. Ask the caller and the clock.
         let answer = on_progress(tree.nodes());
         if next.is_empty() {
-            return Ok(None);
+            return Ok(None); // nothing can improve the answer
         }
         let out_of_time = job.plan.is_out_of_time(job.first_prompt, job.seconds(), tree.nodes());
         let cut_short = answer.break_value().or(out_of_time.then_some(FinishReason::Time));
+
+        // 3. Keep to `max_nodes`, which does not end the beam search before there is an answer.
+        let needs_answer = opening && tree.found.is_empty();
         let allowed = match cut_short {
             Some(_) => 0,
-            None if opening && tree.found.is_empty() => tree.nodes_left().max(1),
-            None => tree.nodes_left(),
+            None => tree.nodes_left().max(usize::from(needs_answer)),
         };
-        tree.open.extend(next.split_off(allowed.min(next.len())));
+        tree.reopen(next.split_off(allowed.min(next.len())));
         if next.is_empty() {
             return Ok(cut_short);
         }

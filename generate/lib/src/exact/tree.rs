@@ -70,7 +70,7 @@ pub(super) struct Tree<'a> {
     /// The expanded prefixes; the empty one is at index 0.
     expanded: Vec<Prefix>,
     /// Prefixes that may still be expanded.
-    pub(super) open: BinaryHeap<Prefix>,
+    open: BinaryHeap<Prefix>,
     /// The score of the last prefix kept at the last pruning; minus infinity before. Later prefixes
     /// that do not exceed it are dropped to bound the memory, and count in the bound.
     pub(super) out_of_reach: f64,
@@ -255,6 +255,12 @@ impl<'a> Tree<'a> {
             }
         }
         best
+    }
+
+    /// Puts back prefixes that were taken but will not be expanded now, so that they count in the
+    /// bound.
+    pub(super) fn reopen(&mut self, prefixes: Vec<Prefix>) {
+        self.open.extend(prefixes);
     }
 
     /// The longest open prefix; ties go to the best.
