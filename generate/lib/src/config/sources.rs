@@ -117,28 +117,42 @@ impl<'a> Sources<'a> {
         self.folder.strategy.filter(|_| !caller_implies_one)
     }
 
-    /// The strategy that the knobs imply together if none is named.
+    /// The strategy that the knobs imply together if none is named. The first row that applies
+    /// decides:
+    ///
+    /// | The caller sets     | Sampling               | Groups of beams                 |
+    /// |---------------------|------------------------|---------------------------------|
+    /// | a sampling knob     | yes                    | the caller's                    |
+    /// | a temperature of 0  | no                     | the caller's, else the folder's |
+    /// | `num_beams` above 1 | no                     | the caller's, else the folder's |
+    /// | none of these       | if the defaults sample | the caller's, else the folder's |
+    ///
+    /// The number of beams is the caller's, else the folder's. If it is 1, only the caller's groups
+    /// count.
     fn implied_strategy(&self) -> Strategy {
         let Self { caller, folder, stack, .. } = self;
         let num_beams = caller.num_beams.or(folder.num_beams).unwrap_or(1);
-        let of_stack = stack.do_sample.filter(|_| num_beams == 1); // no other stack has beams
-        let default = match self.stack_precedes_folder() {
+
+        // Do the defaults sample? Other stacks have no beams, so with beams only the folder counts.
+        let of_stack = stack.do_sample.filter(|_| num_beams == 1);
+        let of_sources = match self.stack_precedes_folder() {
             true => of_stack.or(folder.do_sample),
             false => folder.do_sample.or(of_stack),
         };
-        let do_sample = match self.sampling {
-            CallerSampling::On(_) => true,
-            CallerSampling::Off => false,
-            // A caller who sets only `num_beams` asks for plain beam search, even if the folder
-            // samples.
-            CallerSampling::Unset if caller.num_beams.is_some_and(|beams| beams > 1) => false,
-            CallerSampling::Unset => default == Some(true),
+        let defaults_sample = of_sources.unwrap_or(false);
+
+        // Does the caller ask to sample, and does the strategy?
+        let asks_for_beams = caller.num_beams.is_some_and(|beams| beams > 1);
+        let (asks_to_sample, do_sample) = match self.sampling {
+            CallerSampling::On(_) => (true, true),
+            CallerSampling::Off => (false, false),
+            CallerSampling::Unset => (false, defaults_sample && !asks_for_beams),
         };
-        // The folder's groups count only if the caller asks for neither sampling nor one beam, which
-        // groups do not support.
-        let caller_samples = matches!(self.sampling, CallerSampling::On(_));
-        let of_folder = folder.num_beam_groups.filter(|_| !caller_samples && num_beams > 1);
-        Strategy::of_hugging_face(do_sample, num_beams, caller.num_beam_groups.or(of_folder).unwrap_or(1))
+
+        // Groups support neither sampling nor a single beam: the folder's give way to a caller who asks
+        // to sample, and to a single beam.
+        let folder_groups = if asks_to_sample || num_beams <= 1 { None } else { folder.num_beam_groups };
+        Strategy::of_hugging_face(do_sample, num_beams, caller.num_beam_groups.or(folder_groups).unwrap_or(1))
     }
 }
 
