@@ -53,7 +53,7 @@ pub(super) fn includes_usage(parameters: &Parameters) -> Result<bool, ApiError> 
         _ => false,
     };
     if let Some((name, _)) = options.iter().find(|option| !is_known(*option)) {
-        let message = format!("{name} in stream_options is not supported; only include_usage is");
+        let message = format!("{name} in stream_options is not supported; leave it out");
         return Err(ApiError::param("stream_options", message));
     }
     match options.get("include_usage") {
