@@ -54,8 +54,9 @@ pub(super) struct Header {
     pub(super) batches: Vec<PlannedBatch>,
 }
 
-/// A batch by numbers: the same sequences of several prompts. The file has it as a list: `[[0, 3],
-/// 64, 6]` is the sequences 64 to 69 of the prompts 0 and 3.
+/// A batch by numbers: the same sequences of one or several prompts. The file has it as a list:
+/// `[[0, 3], 0, 4]` is the four sequences of the prompts 0 and 3, `[[0], 64, 6]` the sequences 64 to
+/// 69 of prompt 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "BatchList", into = "BatchList")]
 pub(super) struct PlannedBatch {
