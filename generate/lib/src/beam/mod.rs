@@ -226,7 +226,7 @@ impl Prompt {
         let cut =
             if len >= self.limit { Some(FinishReason::Length) } else { out_of_time.then_some(FinishReason::Time) };
         let version = match config.strategy {
-            Strategy::DiverseBeam => TransformersVersion::V4, // the last version with them
+            Strategy::DiverseBeam => TransformersVersion::V4, // the last version with diverse beams
             _ => TransformersVersion::V5,
         };
         StepInfo { config, version, len, limit: self.limit, cut, stops, seconds: now.seconds }
