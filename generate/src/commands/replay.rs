@@ -140,40 +140,49 @@ fn report_match(sequences: usize, steps: usize, max_diff: f64, format: OutputFor
 fn recorded_cutoffs(lines: impl Iterator<Item = Result<LineHead>>, header: &Header) -> Result<Vec<Option<Cutoffs>>> {
     let has_beams = header.config.strategy.has_beams();
     let mut batches: Vec<Option<Cutoffs>> = vec![None; header.batches.len()];
-    let mut steps: HashMap<usize, usize> = HashMap::new();
+    let mut beam_steps: HashMap<usize, usize> = HashMap::new(); // by prompt
     for line in lines {
         let line = line?;
-        let (prompt, sequence) = (line.prompt_index, line.sequence_index);
+        let prompt = line.prompt_index;
         // The line of a beam step names no sequence; all beams of a prompt are in one batch.
         let contains_line = |batch: &PlannedBatch| match has_beams {
             true => batch.prompts.contains(&prompt),
-            false => batch.contains(prompt, sequence),
+            false => batch.contains(prompt, line.sequence_index),
         };
         let Some(number) = header.batches.iter().position(contains_line) else { continue };
         let prompts = &header.batches[number].prompts;
         let uncut = || Cutoffs { clocks: vec![Clock::Steps(usize::MAX); prompts.len()], interrupted: HashMap::new() };
         let cutoffs = batches[number].get_or_insert_with(uncut);
+        let so_far = beam_steps.entry(prompt).or_default();
         if line.event == "beams" {
-            let so_far = steps.entry(prompt).or_default();
             *so_far = (*so_far).max(line.step + 1);
+            continue;
         }
-        let cut_short = line.exact.as_ref().map_or(line.finish_reason, |exact| exact.cut_short);
-        // A text has a step per token; beams and an exact search count steps for the whole prompt.
-        let (sequence, length) = match line.exact {
-            _ if has_beams => (0, steps.get(&prompt).copied().unwrap_or(0)),
-            Some(exact) => (0, exact.nodes),
-            None => (sequence, line.ids.len()),
-        };
-        match cut_short {
+        let (sequence, steps) = cut_at(&line, has_beams, *so_far);
+        match line.exact.map_or(line.finish_reason, |exact| exact.cut_short) {
             Some(FinishReason::Time) => {
-                let place = prompts.iter().position(|&other| other == prompt).unwrap_or(0);
-                cutoffs.clocks[place] = Clock::Steps(length);
+                let mut clocks = prompts.iter().zip(&mut cutoffs.clocks);
+                if let Some((_, clock)) = clocks.find(|(other, _)| **other == prompt) {
+                    *clock = Clock::Steps(steps);
+                }
             }
-            Some(FinishReason::Interrupted) => drop(cutoffs.interrupted.insert((prompt, sequence), length)),
+            Some(FinishReason::Interrupted) => drop(cutoffs.interrupted.insert((prompt, sequence), steps)),
             _ => {}
         }
     }
     Ok(batches)
+}
+
+/// Where a line's text was cut: the number of the sequence, and the steps until then, as the search
+/// of this strategy counts them. `beam_steps` are those recorded for the prompt so far.
+fn cut_at(line: &LineHead, has_beams: bool, beam_steps: usize) -> (usize, usize) {
+    if has_beams {
+        return (0, beam_steps); // one clock for all beams of a prompt
+    }
+    if let Some(exact) = &line.exact {
+        return (0, exact.nodes); // a step per node
+    }
+    (line.sequence_index, line.ids.len()) // a step per token
 }
 
 /// Compares the recorded lines with those of the new run, one by one.
