@@ -103,7 +103,8 @@ struct Utf8<'a> {
     state: State,
     /// The offset of `bytes` in the text, including the mark.
     offset: u64,
-    /// Bytes that were read and not yet converted: between reads at most a part of a character.
+    /// Bytes that were read and not yet converted: between reads at most the beginning of a
+    /// character or of an escape sequence.
     bytes: Vec<u8>,
     /// The converted text that the caller has not yet read.
     text: Cursor<Vec<u8>>,
@@ -127,21 +128,47 @@ impl Utf8<'_> {
     /// Converts the next block into the empty `text`; returns whether it was the last.
     fn convert(&mut self, text: &mut Vec<u8>) -> io::Result<bool> {
         let last = self.read_block()?;
-        let converted = match &mut self.state {
-            State::Ascii => Ok(decided_ascii(&self.bytes, last)),
-            State::Utf8(_) => valid_utf8(&self.bytes, last),
-            State::Utf32 { big } => utf32(&self.bytes, *big, last, text),
-            State::Other(decoder, origin) => decode(decoder, *origin, &self.bytes, last, text, self.found),
-        };
-        let used = converted.map_err(|at| self.broken(at))?;
-        self.offset += used as u64;
-        match self.state {
-            // These bytes have only been checked: they are UTF-8 already.
-            State::Ascii | State::Utf8(_) => move_beginning(&mut self.bytes, used, text),
-            State::Utf32 { .. } | State::Other(..) => {
-                self.bytes.drain(..used);
+        let Self { state, offset, bytes, found, .. } = self;
+        let used = match state {
+            State::Ascii => {
+                let used = decided_ascii(bytes, last);
+                move_beginning(bytes, used, text);
+                used
             }
-        }
+            State::Utf8(origin) => {
+                let used = valid_utf8(bytes, last).map_err(|at| Broken {
+                    at: *offset + at as u64,
+                    encoding: UTF_8.name(),
+                    origin: *origin,
+                    byte: Some(bytes[at]),
+                })?;
+                move_beginning(bytes, used, text);
+                used
+            }
+            State::Utf32 { big } => {
+                let used = utf32(bytes, *big, last, text).map_err(|at| Broken {
+                    at: *offset + at as u64,
+                    encoding: "UTF-32",
+                    origin: EncodingOrigin::Mark,
+                    byte: None,
+                })?;
+                bytes.drain(..used);
+                used
+            }
+            State::Other(decoder, origin) => {
+                let (used, encoding) = (bytes.len(), decoder.encoding().name());
+                let replaced = decode(decoder, *origin, bytes, last, text).map_err(|at| Broken {
+                    at: *offset + at as u64,
+                    encoding,
+                    origin: *origin,
+                    byte: None,
+                })?;
+                found.set(found.get().map(|guess| Guess { replaced: guess.replaced + replaced, ..guess }));
+                bytes.clear();
+                used
+            }
+        };
+        *offset += used as u64;
         Ok(last)
     }
 
@@ -162,17 +189,6 @@ impl Utf8<'_> {
     fn fill(&mut self, more: u64) -> io::Result<bool> {
         let n = self.raw.by_ref().take(more).read_to_end(&mut self.bytes)?;
         Ok((n as u64) < more)
-    }
-
-    /// The error that `bytes` are invalid at this index.
-    fn broken(&self, at: usize) -> Broken {
-        let (encoding, origin, byte) = match &self.state {
-            State::Ascii => (UTF_8.name(), EncodingOrigin::Guess, None), // no bytes are invalid in this state
-            State::Utf8(origin) => (UTF_8.name(), *origin, Some(self.bytes[at])),
-            State::Utf32 { .. } => ("UTF-32", EncodingOrigin::Mark, None),
-            State::Other(decoder, origin) => (decoder.encoding().name(), *origin, None),
-        };
-        Broken { at: self.offset + at as u64, encoding, origin, byte }
     }
 
     /// Chooses the encoding from the first block with non-ASCII text: UTF-8, or a guess.
@@ -197,35 +213,34 @@ pub fn valid_beginning(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 /// Moves the first `count` of `bytes` into the empty `text`: swaps the buffers and copies back the
-/// rest, which is short.
+/// rest, which is short. So bytes that are UTF-8 already need not be copied.
 fn move_beginning(bytes: &mut Vec<u8>, count: usize, text: &mut Vec<u8>) {
     std::mem::swap(bytes, text);
     bytes.extend_from_slice(&text[count..]);
     text.truncate(count);
 }
 
-// The next four functions convert a block, or only check it if it is UTF-8 already: one function for
-// each `State`. They return how many bytes are done; what remains is the beginning of a character
-// that continues in the next block, so nothing remains of the `last` one. The error is the index of
-// the first invalid byte.
-
-/// ASCII: all bytes but those of an escape sequence that may continue in the next block.
+/// How many of these ASCII bytes are done: all but the beginning of an escape sequence that may
+/// continue in the next block.
 fn decided_ascii(bytes: &[u8], last: bool) -> usize {
     if last { bytes.len() } else { bytes.len() - guess::partial_escape_bytes(bytes) }
 }
 
-/// UTF-8: the bytes in whole characters.
+/// How many bytes of a UTF-8 text are whole characters. A character that is cut at the end stays
+/// for the next block; in the `last` block it is invalid. The error is the index of the first
+/// invalid byte.
 fn valid_utf8(bytes: &[u8], last: bool) -> Result<usize, usize> {
     let valid = Encoding::utf8_valid_up_to(bytes);
     match std::str::from_utf8(&bytes[valid..]) {
         Ok(_) => Ok(valid),
-        // A character may continue in the next block.
         Err(error) if error.error_len().is_none() && !last => Ok(valid),
         Err(_) => Err(valid),
     }
 }
 
-/// UTF-32.
+/// Appends a UTF-32 text to `text`; returns how many bytes are done. A character that is cut at the
+/// end stays for the next block; in the `last` block it is invalid. The error is the index of the
+/// first invalid character.
 fn utf32(bytes: &[u8], big: bool, last: bool, text: &mut Vec<u8>) -> Result<usize, usize> {
     let mut at = 0;
     for unit in bytes.chunks_exact(4) {
@@ -238,16 +253,16 @@ fn utf32(bytes: &[u8], big: bool, last: bool, text: &mut Vec<u8>) -> Result<usiz
     if last && at < bytes.len() { Err(at) } else { Ok(at) }
 }
 
-/// Other encodings: all bytes, since the decoder itself keeps the beginning of a character. If the
-/// encoding is a guess, invalid sequences are replaced, and counted in `found`.
+/// Appends a text in another encoding to `text`. No bytes stay for the next block: the decoder
+/// itself keeps the beginning of a character. If the encoding is a guess, invalid sequences are
+/// replaced, and their number is returned; else the error is the index of the first one.
 fn decode(
     decoder: &mut Decoder,
     origin: EncodingOrigin,
     bytes: &[u8],
     last: bool,
     text: &mut Vec<u8>,
-    found: &Cell<Option<Guess>>,
-) -> Result<usize, usize> {
+) -> Result<u64, usize> {
     let (mut at, mut replaced) = (0, 0);
     loop {
         let start = text.len();
@@ -258,10 +273,7 @@ fn decode(
         text.truncate(start + written);
         at += read;
         match result {
-            DecoderResult::InputEmpty => {
-                found.set(found.get().map(|guess| Guess { replaced: guess.replaced + replaced, ..guess }));
-                return Ok(bytes.len());
-            }
+            DecoderResult::InputEmpty => return Ok(replaced),
             DecoderResult::OutputFull => {}
             DecoderResult::Malformed(..) if origin == EncodingOrigin::Guess => {
                 replaced += 1;
