@@ -158,7 +158,7 @@ impl Utf8<'_> {
             State::Other(decoder, origin) => {
                 let (used, encoding) = (bytes.len(), decoder.encoding().name());
                 let replaced = decode(decoder, *origin, bytes, last, text).map_err(|at| Broken {
-                    at: *offset + at as u64,
+                    at: offset.saturating_add_signed(at),
                     encoding,
                     origin: *origin,
                     byte: None,
@@ -255,14 +255,15 @@ fn utf32(bytes: &[u8], big: bool, last: bool, text: &mut Vec<u8>) -> Result<usiz
 
 /// Appends a text in another encoding to `text`. No bytes stay for the next block: the decoder
 /// itself keeps the beginning of a character. If the encoding is a guess, invalid sequences are
-/// replaced, and their number is returned; else the error is the index of the first one.
+/// replaced, and their number is returned; else the error is the index of the first one, which is
+/// negative if it begins in an earlier block.
 fn decode(
     decoder: &mut Decoder,
     origin: EncodingOrigin,
     bytes: &[u8],
     last: bool,
     text: &mut Vec<u8>,
-) -> Result<u64, usize> {
+) -> Result<u64, i64> {
     let (mut at, mut replaced) = (0, 0);
     loop {
         let start = text.len();
@@ -279,7 +280,7 @@ fn decode(
                 replaced += 1;
                 text.extend_from_slice("\u{fffd}".as_bytes());
             }
-            DecoderResult::Malformed(bad, after) => return Err(at.saturating_sub(usize::from(bad + after))),
+            DecoderResult::Malformed(bad, after) => return Err(at as i64 - i64::from(bad + after)),
         }
     }
 }
@@ -330,7 +331,7 @@ pub fn cannot_read(name: &str, place: &str, error: io::Error) -> Error {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use encoding_rs::ISO_2022_JP;
+    use encoding_rs::{ISO_2022_JP, SHIFT_JIS};
 
     /// The text of these bytes, or the error's line; and the detected encoding.
     fn read(bytes: &[u8], set: Option<&'static Encoding>) -> (Result<String, String>, Option<&'static str>) {
@@ -365,5 +366,16 @@ mod tests {
         assert_eq!(error(Some(UTF_8)), format!("{is_not}; set another encoding, or {}", drop("UTF-8")));
         let marked = read(b"\xff\xfea\0b", None).0.unwrap_err();
         assert!(marked.ends_with(&format!("byte 4 does not belong there; {}", drop("UTF-16LE"))), "{marked}");
+    }
+
+    #[test]
+    fn an_invalid_sequence_is_named_by_its_first_byte_even_in_the_block_before() {
+        let start = BLOCK_BYTES as usize - 1;
+        // A lead byte at the end of a block; after it what is no trail byte, or the end of the text.
+        for after in [&b"\xff"[..], b" ", b""] {
+            let bytes = ["a".repeat(start).as_bytes(), b"\x82", after].concat();
+            let error = read(&bytes, Some(SHIFT_JIS)).0.unwrap_err();
+            assert!(error.contains(&format!("byte {start} does not belong there")), "{error}");
+        }
     }
 }
