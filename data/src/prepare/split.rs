@@ -1,5 +1,6 @@
-//! Decides which text validates. The same text is never on both sides: equal documents stay
-//! together, and so do near-duplicates ([`crate::near_duplicates`]).
+//! Decides which text validates. Equal documents are never on both sides. Near-duplicates
+//! ([`crate::near_duplicates`]) are only where too little else could validate: then they are cut,
+//! all at the same fraction, or, if too short for that, put on different sides.
 //!
 //! The first rule that applies decides ([`SplitBuilder::finish`]). A split is *close* if it holds
 //! out half to one and a half times the requested fraction of the bytes.
@@ -15,9 +16,8 @@
 //! Where whole documents cannot come close, as in a folder of one long text and two notes,
 //! `choice.rs` takes the rest from the ends of long documents: each is cut at the same fraction of
 //! its characters; the part before the cut is for training, the part after it for validation. If
-//! nothing else could validate, as in a folder of drafts of one text, near-duplicates are cut, too,
-//! all at the same fraction. At most half of the distinct text validates, however much repeated text
-//! there is.
+//! too little else could validate, as in a folder of drafts of one text, near-duplicates are cut, too.
+//! At most half of the distinct text validates, however much repeated text there is.
 //!
 //! `builder.rs` collects the documents, `candidates.rs` the longest and `repeated.rs` those with many
 //! copies. The result is in `sides.rs`.
