@@ -16,8 +16,9 @@
 //! Where whole documents cannot come close, as in a folder of one long text and two notes,
 //! `choice.rs` takes the rest from the ends of long documents: each is cut at the same fraction of
 //! its characters; the part before the cut is for training, the part after it for validation. If
-//! too little else could validate, as in a folder of drafts of one text, near-duplicates are cut, too.
-//! At most half of the distinct text validates, however much repeated text there is.
+//! too little else could validate, as in a folder of drafts of one text, near-duplicates are cut,
+//! too. `choice.rs` lets at most half of the distinct text validate as whole documents that fit,
+//! however much repeated text there is.
 //!
 //! `builder.rs` collects the documents, `candidates.rs` the longest and `repeated.rs` those with many
 //! copies. The result is in `sides.rs`.
