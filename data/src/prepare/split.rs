@@ -12,6 +12,7 @@
 //! | more than 1000 documents, and the random split is close | documents by a seeded hash | `random.rs` |
 //! | other text | of the longest documents those chosen one by one, of the others by hash | `choice.rs` |
 //! | other text, if that is not close | the same; documents with many copies are chosen as well | `choice.rs` |
+//! | other text with nothing to choose from: many documents of one length, no copies | documents by a seeded hash, close or not | `random.rs` |
 //!
 //! Where whole documents cannot come close, as in a folder of one long text and two notes,
 //! `choice.rs` takes the rest from the ends of long documents: each is cut at the same fraction of
