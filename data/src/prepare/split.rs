@@ -8,7 +8,7 @@
 //! | text | what validates | file |
 //! |---|---|---|
 //! | a single document | its end, as nanoGPT cuts it | here |
-//! | several documents, and [`HoldOut::Last`] is set | the last in time | `last.rs` |
+//! | several documents, collected by [`SplitBuilder::of_the_last`] | the end of each run: of all mails by date, of each chat, of each other file with several documents, of the other files together | `last.rs` |
 //! | more than 1000 documents, and the random split is close | documents by a seeded hash | `random.rs` |
 //! | other text | of the longest documents those chosen one by one, of the others by hash | `choice.rs` |
 //! | other text, if that is not close | the same; documents with many copies are chosen as well | `choice.rs` |

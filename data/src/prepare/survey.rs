@@ -92,7 +92,8 @@ struct SurveyState {
 }
 
 impl SurveyState {
-    /// Stories of the built-in corpus are never cut, and are distinct by construction.
+    /// Stories of the built-in corpus are never cut, and are distinct by construction. If there is
+    /// nothing else, none of them is the last: `hold_out` is ignored.
     fn new(options: &PrepareOptions) -> Self {
         let only_stories = options.only_stories();
         let builder = match options.hold_out {
