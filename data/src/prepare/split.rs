@@ -11,7 +11,7 @@
 //! | several documents, collected by [`SplitBuilder::of_the_last`] | the end of each run: of all mails by date, of each chat, of each other file with several documents, of the other files together | `last.rs` |
 //! | more than 1000 documents, and the random split is close | documents by a seeded hash | `random.rs` |
 //! | other text | of the longest documents those chosen one by one, of the others by hash | `choice.rs` |
-//! | other text, if that is not close | the same; documents with many copies are chosen as well | `choice.rs` |
+//! | other text, if that is not close | the same; also documents with many copies, or all documents if there are at most 16,384 different ones | `choice.rs` |
 //! | other text with nothing to choose from: many documents of one length, no copies | documents by a seeded hash, close or not | `random.rs` |
 //!
 //! Where whole documents cannot come close, as in a folder of one long text and two notes,

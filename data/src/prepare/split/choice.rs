@@ -27,7 +27,9 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Pool {
     /// Chosen one by one; in reading order.
     candidates: Vec<Candidate>,
-    /// Chosen with all their copies, by hash of their content; disjoint from the candidates.
+    /// Chosen with all their copies, by hash of their content; disjoint from the candidates. These
+    /// are the documents with many copies, or all documents if there are at most 16,384 different
+    /// ones, which are all counted (`repeated.rs`).
     copies: BTreeMap<u64, Copies>,
     /// Whether the random split may take more than the fraction of the other documents if it is
     /// missed.
@@ -70,8 +72,9 @@ struct Attempt {
     bytes: u64,
 }
 
-/// Chooses first among the candidates and, if that misses the fraction, also among documents with
-/// many copies. `None` if there is nothing to choose from.
+/// Chooses first among the candidates and, if that misses the fraction, also among the counted
+/// documents: those with many copies, or all if there are few different ones. `None` if there is
+/// nothing to choose from.
 ///
 /// # Errors
 /// When all documents are equal.
@@ -126,7 +129,7 @@ impl Pool {
 }
 
 impl Chooser<'_> {
-    /// The pool of the candidates and of the documents with many copies, and their near-duplicates.
+    /// The pool of the candidates and of the counted documents, and their near-duplicates.
     fn with_copies(&self, candidates: Vec<Candidate>, mut copies: BTreeMap<u64, Copies>) -> Pool {
         let has_copies = |group: &&Vec<Candidate>| group.iter().any(|document| copies.contains_key(&document.hash));
         let candidates = with_near_duplicates(candidates, self.text.near.groups.iter().filter(has_copies));
