@@ -93,7 +93,8 @@ impl SplitBuilder {
             return Err(Error::unusable("the text is empty; give a file with text"));
         }
         let growth = follow_first(&mut self.by_chance, &self.near);
-        self.by_chance_bytes = self.by_chance_bytes.saturating_add_signed(growth);
+        let by_chance_bytes = self.by_chance_bytes.checked_add_signed(growth);
+        self.by_chance_bytes = by_chance_bytes.expect("only documents that the random split holds leave it");
         let split = self.decide()?;
         let val = split.whole.count_ones();
         if val == 0 && split.cuts.is_empty() || val == documents {
