@@ -175,22 +175,24 @@ impl Chooser<'_> {
     fn attempt(&self, pool: &Pool) -> Attempt {
         let (text, candidates, groups) = (self.text, &pool.candidates, pool.groups());
         let others = self.random_bytes_outside(pool);
+        // 1. Groups that fit.
         let mut chosen = self.choose_groups(&groups, others);
+        // 2. More of the other documents, at random.
         if pool.may_exceed && !text.is_close_to_share(chosen.bytes) {
             self.raise_random_share(&mut chosen, &groups, others);
         }
-        let mut cuts = self.cuts_beside(&chosen, candidates);
+        // The cuts of step 4 are found first: step 3 asks whether there are any.
+        let cuts = self.cuts_beside(&chosen, candidates);
+        // 3. The smallest group, if nothing validates yet because no group fits.
         if chosen.bytes == 0
             && let Some((&hash, smallest)) = groups.iter().min_by_key(|(_, group)| group.bytes)
             && (cuts.is_empty() || text.is_close_to_share(smallest.bytes))
         {
-            // All groups are larger than the fraction.
             chosen.groups.insert(hash);
             chosen.bytes = smallest.bytes;
         }
-        if text.is_close_to_share(chosen.bytes) {
-            cuts.clear();
-        }
+        // 4. The ends of documents, unless whole documents are close.
+        let cuts = if text.is_close_to_share(chosen.bytes) { BTreeMap::new() } else { cuts };
         let whole = self.sides(pool, &chosen);
         let bytes = chosen.bytes + bytes_after(&cuts, candidates);
         let rule = self.rule(pool, chosen.random_share, &cuts);
@@ -276,9 +278,13 @@ impl Chooser<'_> {
         let free: Vec<&Candidate> = candidates.iter().filter(is_free).collect();
         let unlike: Vec<&Candidate> = free.iter().copied().filter(|candidate| !candidate.resembles).collect();
         let all_unlike = unlike.len() == free.len();
-        let Ends { cuts, bytes } = Ends::that_make_up(chosen.missing, unlike);
-        let is_enough = chosen.bytes as f64 + bytes >= 0.5 * text.val_fraction * text.bytes as f64;
-        if is_enough || all_unlike { cuts } else { Ends::that_make_up(chosen.missing, free).cuts }
+        let ends = Ends::that_make_up(chosen.missing, unlike);
+        let is_enough = chosen.bytes as f64 + ends.bytes >= 0.5 * text.val_fraction * text.bytes as f64;
+        if is_enough || all_unlike {
+            return ends.cuts;
+        }
+        // Near-duplicates are cut as well.
+        Ends::that_make_up(chosen.missing, free).cuts
     }
 
     /// The rule in words.
