@@ -129,9 +129,9 @@ struct Buffers {
 }
 
 /// Selects a sample of the stretches of a text: those with the lowest sums. A stretch's sum, modulo
-/// 2^16, takes as many of its tokens as there are [`FACTORS`], each times one of these, so equal
-/// stretches are selected in both texts. A hash would select as well, but the processor computes
-/// many of these sums at once, so skipping stretches costs next to nothing.
+/// 2^16, takes eight of its tokens, some of them repeatedly if it has fewer, each times one of the
+/// [`FACTORS`], so equal stretches are selected in both texts. A hash would select as well, but the
+/// processor computes many of these sums at once, so skipping stretches costs next to nothing.
 ///
 /// For example, with 16 tokens and one in 4, the stretch `t` is selected if
 /// `t[0] * FACTORS[0] + t[2] * FACTORS[1] + t[4] * FACTORS[2] + .. + t[15] * FACTORS[7]` is at most
@@ -219,7 +219,9 @@ mod tests {
         let sampler = StretchSampler { tokens: 16, one_in: 4 };
         assert_eq!(sampler.summed_tokens(), [0, 2, 4, 6, 8, 10, 12, 15]);
         assert_eq!(sampler.threshold(), (1 << 14) - 1);
-        assert_eq!(StretchSampler { tokens: 4, one_in: 1 }.threshold(), u16::MAX);
+        let short = StretchSampler { tokens: 4, one_in: 1 };
+        assert_eq!(short.summed_tokens(), [0, 0, 0, 1, 1, 2, 2, 3]);
+        assert_eq!(short.threshold(), u16::MAX);
     }
 
     #[test]
