@@ -43,10 +43,8 @@ const BLOCK: usize = 64;
 ///
 /// So the words are the bytes 0..2 and 3..6.
 fn words_of(text: &str, each: &mut impl FnMut(u64)) {
-    let (bytes, mut word) = (text.as_bytes(), String::new());
-    // Start of a word that continues in the next block, and whether its blocks so far have
-    // non-ASCII bytes.
-    let (mut begun, mut has_non_ascii) = (None, false);
+    let (bytes, mut buffer) = (text.as_bytes(), String::new());
+    let mut open: Option<OpenWord> = None;
     // Up to and including the length: a word at the end of the text needs a byte after it.
     for at in (0..=bytes.len()).step_by(BLOCK) {
         let rest = &bytes[at..];
@@ -57,28 +55,43 @@ fn words_of(text: &str, each: &mut impl FnMut(u64)) {
         });
         let ByteClasses { word_bytes, non_ascii } = ByteClasses::of(block);
         // The byte before the first is the last of the previous block.
-        let before = word_bytes << 1 | u64::from(begun.is_some());
+        let before = word_bytes << 1 | u64::from(open.is_some());
         let (mut starts, mut ends) = (word_bytes & !before, !word_bytes & before);
         while ends != 0 {
-            let end = at + ends.trailing_zeros() as usize;
-            ends &= ends - 1; // clears the lowest bit
-            let start = begun.take().unwrap_or_else(|| {
-                let start = at + starts.trailing_zeros() as usize;
-                starts &= starts - 1;
-                start
-            });
-            if (has_non_ascii || non_ascii != 0) && !bytes[start..end].is_ascii() {
-                mixed_words(&text[start..end], &mut word, each);
+            let end = at + take_lowest(&mut ends);
+            let OpenWord { start, may_be_non_ascii } = open
+                .take()
+                .unwrap_or_else(|| OpenWord { start: at + take_lowest(&mut starts), may_be_non_ascii: false });
+            // The first two conditions are only a cheap filter: most blocks are all ASCII.
+            if (may_be_non_ascii || non_ascii != 0) && !bytes[start..end].is_ascii() {
+                mixed_words(&text[start..end], &mut buffer, each);
             } else {
                 each(hash(bytes, start, end, LOWER_CASE));
             }
-            has_non_ascii = false;
         }
+        // A start without an end: the word continues in the next block.
         if starts != 0 {
-            begun = Some(at + starts.trailing_zeros() as usize);
+            open = Some(OpenWord { start: at + take_lowest(&mut starts), may_be_non_ascii: false });
         }
-        has_non_ascii |= begun.is_some() && non_ascii != 0;
+        if let Some(word) = &mut open {
+            word.may_be_non_ascii |= non_ascii != 0;
+        }
     }
+}
+
+/// A word that continues in the next block.
+struct OpenWord {
+    start: usize,
+    /// Whether its blocks so far have non-ASCII bytes, in this word or in others.
+    may_be_non_ascii: bool,
+}
+
+/// Clears the lowest set bit and returns its index.
+#[inline]
+fn take_lowest(bits: &mut u64) -> usize {
+    let index = bits.trailing_zeros() as usize;
+    *bits &= *bits - 1;
+    index
 }
 
 /// Hashes the words of a run with non-ASCII characters, character by character. `word` is an empty
