@@ -4,7 +4,7 @@
 //! | stage | what it does |
 //! |---|---|
 //! | [`Pipeline`] | counts the text and masks titles |
-//! | [`BlankFilter`] | drops blank documents, counts the others and collects their titles |
+//! | [`BlankFilter`] | drops blank documents, counts the others and collects their titles; holds back a document's date and leading white space until its text comes |
 //! | [`Masker`] | masks private data in the text |
 //! | [`Emitter`] | adds the position of the event |
 
@@ -44,7 +44,7 @@ impl<'a, 'b> Pipeline<'a, 'b> {
         Self { is_spoilt, masks_titles: mask, bytes: 0, filter: BlankFilter::new(most_titles, masker) }
     }
 
-    /// Passes an event through all stages.
+    /// Passes an event through all stages; in a spoilt pass, only counts its text.
     ///
     /// # Errors
     /// The sink's.
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn blank_documents_are_dropped_with_their_titles_and_private_data_is_masked() {
+    fn blank_documents_and_their_collected_titles_are_dropped_and_private_data_is_masked() {
         let text = format!("write to {ADDRESS}\n");
         let events = [
             Event::Title("blank"),

@@ -18,7 +18,8 @@ const BLOCK_BYTES: u64 = 1 << 16;
 const SAMPLE_BYTES: u64 = 1 << 20;
 
 /// How the bytes are decoded. This is fixed at the start, except that `Ascii` becomes `Utf8`, or
-/// `Other` by a guess, at the first text that is not ASCII.
+/// `Other` by a guess, at the first text that is not ASCII or switches to Japanese by an escape
+/// sequence.
 enum State {
     /// Only ASCII so far.
     Ascii,
@@ -172,8 +173,8 @@ impl Utf8<'_> {
         Ok(last)
     }
 
-    /// Reads a block into `bytes`; at the first that is not ASCII text, reads a whole sample and
-    /// chooses the encoding. Returns whether the input has ended.
+    /// Reads a block into `bytes`; at the first that is not ASCII or has an escape sequence to
+    /// Japanese, reads a whole sample and chooses the encoding. Returns whether the input has ended.
     fn read_block(&mut self) -> io::Result<bool> {
         let last = self.fill(BLOCK_BYTES)?;
         let is_undecided = matches!(self.state, State::Ascii);

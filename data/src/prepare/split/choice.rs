@@ -23,7 +23,7 @@ use crate::prepare::error::Error;
 use bit_vec::BitVec;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The documents to choose from; all others keep their side of the random split.
+/// The documents to choose from; all others are split at random.
 struct Pool {
     /// Chosen one by one; in reading order.
     candidates: Vec<Candidate>,
@@ -326,7 +326,8 @@ fn bytes_after(cuts: &BTreeMap<u64, u64>, candidates: &[Candidate]) -> u64 {
 
 impl Ends {
     /// The same fraction of each document, at most a half, so that they make up `wanted` bytes in
-    /// total. Documents that are too short for a useful end are not cut.
+    /// total, or as much of it as halves give. Documents that are too short for a useful end are not
+    /// cut.
     fn that_make_up(wanted: f64, mut documents: Vec<&Candidate>) -> Self {
         let share_of = |documents: &[&Candidate]| {
             let bytes: u64 = documents.iter().map(|candidate| candidate.bytes).sum();
