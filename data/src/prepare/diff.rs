@@ -70,7 +70,11 @@ fn documents(file: &TextFile, options: &ReadOptions) -> Result<Vec<String>, Erro
             Event::Text(text) => {
                 bytes += text.len();
                 if bytes > MAX_BYTES {
-                    let what = format!("{} has more than {} MiB of text; split it", file.name, MAX_BYTES >> 20);
+                    let what = format!(
+                        "{} has more than {} MiB of text, too much to show the changes; name a smaller part of it",
+                        file.name,
+                        MAX_BYTES >> 20
+                    );
                     return Err(Error::unusable(what));
                 }
                 document.push_str(text);

@@ -98,7 +98,10 @@ fn prepare_into(
 ) -> Result<Manifest, Error> {
     let out = &options.out;
     if let Some(manifest) = finished(checkpoint) {
-        progress.note(&format!("{} was interrupted at the end; moving its finished files into place", out.display()));
+        progress.note(&format!(
+            "the preparation of {} was interrupted at its end; moving the finished files into place",
+            out.display()
+        ));
         replace_prepared(out, checkpoint)?;
         return Ok(manifest);
     }

@@ -110,7 +110,9 @@ fn notes(survey: &Survey, bytes: [u64; 2], corpus: &Corpus, tokenizer: &Tokenize
     notes.extend(missed_share(survey.documents, bytes, corpus.options));
     if survey.bytes > SAMPLE_BYTES as u64 {
         let mib = SAMPLE_BYTES >> 20;
-        notes.push(format!("A trained tokenizer uses a sample of at most {mib} MiB, spread over the text."));
+        notes.push(format!(
+            "A tokenizer trained on this text learns from a sample of at most {mib} MiB, spread over the text."
+        ));
     }
     if corpus.options.mask {
         let counted = survey.masked.iter().map(|(kind, &count)| format!("{} {}", grouped(count), kind.words(count)));
@@ -202,7 +204,7 @@ fn changes(sources: &[Source]) -> Vec<String> {
         (signature_lines, "line", " of signatures"),
         (composed, "character", " not in Unicode's NFC"),
         (line_ends, "line end", ""),
-        (blanks, "odd blank", ""),
+        (blanks, "odd space", ""),
     ];
     let told: Vec<String> = cleaned
         .into_iter()

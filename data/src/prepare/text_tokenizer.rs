@@ -75,7 +75,7 @@ fn choose(inputs: &[Input], survey: &Survey) -> (TokenizerChoice, String) {
         let reason = format!("{different}, and too little text for byte pair encoding");
         (TokenizerChoice::Chars, reason)
     } else {
-        (bpe_for(bytes, characters), "each token occurs often enough to be learnt".to_owned())
+        (bpe_for(bytes, characters), "each token occurs often enough to be trained".to_owned())
     }
 }
 

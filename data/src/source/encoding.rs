@@ -317,7 +317,7 @@ pub fn cannot_read(name: &str, place: &str, error: io::Error) -> Error {
             };
             let what = match byte {
                 Some(byte) => format!("is not {encoding} text: byte {at} (0x{byte:02X}) does not belong there"),
-                None => format!("is not {encoding} text, {why}: byte {at} does not belong there"),
+                None => format!("is not text in {encoding}, {why}: byte {at} does not belong there"),
             };
             Error::Encoding { name: name.to_owned(), what, encoding, origin }
         }

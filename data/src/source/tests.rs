@@ -382,9 +382,9 @@ fn errors_name_the_file_and_the_place() {
         (
             "a.txt",
             b"\xff\xfeh\0i",
-            "a.txt is not UTF-16LE text, the encoding of its byte order mark: byte 4 does not belong there",
+            "a.txt is not text in UTF-16LE, the encoding of its byte order mark: byte 4 does not belong there",
         ),
-        ("a.jsonl", b"\xfe\xff\0{\xdc\0\0}", "a.jsonl is not UTF-16BE text, the encoding of its byte order mark"),
+        ("a.jsonl", b"\xfe\xff\0{\xdc\0\0}", "a.jsonl is not text in UTF-16BE, the encoding of its byte order mark"),
         ("a.txt", b"h\0\0i\0", "byte 1 is zero"),
         ("a.zip", b"PK\x03\x04...", "cannot read a.zip as an archive; it is damaged"),
         ("a.gz", b"plain", "named as a compressed file"),

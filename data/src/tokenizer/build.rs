@@ -96,7 +96,7 @@ impl Tokenizer {
             && let Some(name) = sidecar.name_or("bos_token", END_OF_TEXT)
         {
             let missing =
-                || format!("tokenizer_config.json puts {name:?} before every text, but they have no such token");
+                || format!("tokenizer_config.json puts {name:?} before every text, but vocab.json has no such token");
             let id = library.token_to_id(name).ok_or_else(|| Error::Unusable(missing()))?;
             library.with_post_processor(Some(prepending_processor(name, id)?));
         }

@@ -64,9 +64,11 @@ pub fn check_replacements(library: &Library) -> Result<(), Error> {
     for part in parts {
         let grows = growth(&part.map_err(|error| Error::Unusable(error.to_string()))?);
         if grows > MAX_GROWTH {
-            let times = if grows == usize::MAX { "without limit".to_owned() } else { format!("{grows} times") };
+            let far =
+                if grows == usize::MAX { "without limit".to_owned() } else { format!("to {grows} times its length") };
             return Err(Error::Unusable(format!(
-                "its replacements may lengthen a text {times} (at most {MAX_GROWTH} is allowed): correct its normalizer or decoder"
+                "its replacements may lengthen a text {far} (at most {MAX_GROWTH} times is allowed): correct its normalizer or \
+                 decoder"
             )));
         }
     }

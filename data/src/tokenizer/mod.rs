@@ -25,6 +25,7 @@ pub use choice::{MIN_BPE_VOCAB_SIZE, TokenizerChoice};
 pub use error::Error;
 pub use prompt::SpecialTokens;
 
+use crate::numbers::counted;
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::{CharEncoder, every_character};
 use ember_host::{file_error::At, files::read_whole, files::write_atomic, files::write_text};
@@ -167,9 +168,10 @@ impl Tokenizer {
         };
         let count = vocabulary.len();
         if largest >= MAX_SPARSE_IDS.max(2 * count) {
+            let tokens = counted(count, "token");
             return Err(Error::Unusable(format!(
-                "its token ids go up to {largest}, but it has only {count}: a model needs an embedding row for every id up to that; \
-                 number them from 0"
+                "its token ids go up to {largest}, but it has only {tokens}: a model needs an embedding row for every id up to \
+                 the largest; number them from 0"
             )));
         }
         check_replacements(&library)?;

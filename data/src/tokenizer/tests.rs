@@ -227,7 +227,7 @@ fn vocabulary_and_merges_are_read_by_the_keys_beside_them() {
     assert_eq!(ids(json!({ "add_bos_token": true, "bos_token": { "content": END_OF_TEXT } })), opened);
     assert_eq!(ids(json!({ "add_bos_token": true, "bos_token": null })), plain);
     let error = read(json!({ "add_bos_token": true, "bos_token": "<s>" })).err().unwrap();
-    assert!(error.ends_with("puts \"<s>\" before every text, but they have no such token"), "{error}");
+    assert!(error.ends_with("puts \"<s>\" before every text, but vocab.json has no such token"), "{error}");
     // Added tokens' ids must follow the vocabulary, or another added token that does.
     let added = |id: &str| json!({ "added_tokens_decoder": { id: { "content": "<|im_start|>", "special": true } } });
     let error = read(added("301")).err().unwrap();
@@ -325,8 +325,8 @@ fn ids_that_no_model_has_rows_for_are_refused() {
     let mut json: Value = serde_json::from_str(&chars("ab ", false).to_json().unwrap()).unwrap();
     json["model"]["vocab"]["b"] = 4_294_967_295u32.into();
     let error = error_of(&json);
-    assert!(error.ends_with("its token ids go up to 4294967295, but it has only 3: a model needs an embedding row for every id up to that; \
-         number them from 0"), "{error}");
+    assert!(error.ends_with("its token ids go up to 4294967295, but it has only 3 tokens: a model needs an embedding row for every id up to \
+         the largest; number them from 0"), "{error}");
     json["model"]["vocab"]["b"] = 100_000.into();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();

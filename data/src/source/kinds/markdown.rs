@@ -14,7 +14,7 @@ const ABOUT: About = About {
     name: "Markdown",
     endings: &[".md", ".markdown", ".mdown", ".qmd", ".rmd"],
     document: "a file; `<|endoftext|>` splits it",
-    without: "the front matter; its title is the title",
+    without: "the front matter; its title becomes the document's title",
 };
 
 /// The longest front matter.

@@ -47,7 +47,7 @@ impl Reader for ChatJson {
     fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let mut halted = None;
         let mut json = serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, content.text()?));
-        let read = Chat { sink, halted: &mut halted }.deserialize(&mut json);
+        let read = Chat { name: content.name(), sink, halted: &mut halted }.deserialize(&mut json);
         match (read, halted) {
             (_, Some(halt)) => Err(halt),
             (Ok(()), None) => Ok(()),
@@ -161,6 +161,8 @@ fn fix_mojibake(text: String) -> String {
 
 /// Deserializes an object that contains messages or chats, and emits them.
 struct Chat<'a, 'b> {
+    /// The file's name, for errors.
+    name: &'a str,
     sink: &'a mut EventSink<'b>,
     halted: &'a mut Option<Halt>,
 }
@@ -183,7 +185,7 @@ impl Chat<'_, '_> {
     }
 
     fn reborrow(&mut self) -> Chat<'_, '_> {
-        Chat { sink: self.sink, halted: self.halted }
+        Chat { name: self.name, sink: self.sink, halted: self.halted }
     }
 }
 
@@ -281,8 +283,13 @@ impl<'de> Visitor<'de> for Messages<'_, '_> {
             };
             held_bytes += size_of::<String>() + turn.len();
             if held_bytes > MAX_HELD_BYTES {
-                let most = MAX_HELD_BYTES >> 20;
-                return Err(A::Error::custom(format!("it begins with the newest message; the limit is {most} MiB")));
+                let what = format!(
+                    "has its newest message first, and such an export may have at most {} MiB of messages; export a \
+                     shorter period",
+                    MAX_HELD_BYTES >> 20
+                );
+                *self.chat.halted = Some(Error::unusable(self.chat.name, what).into());
+                return Err(A::Error::custom("stopped"));
             }
             held.push(turn);
         }
