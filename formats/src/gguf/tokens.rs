@@ -205,7 +205,7 @@ fn special_tokens(tokenizer: &Tokenizer, header: &mut Header) -> Result<(), Stri
         header.u32(&format!("tokenizer.ggml.{key}"), *id);
     }
     let Some([before, behind]) = tokenizer.around() else {
-        let words = "what this tokenizer adds to texts; it can describe one token before and one after";
+        let words = "what this tokenizer adds to texts; GGUF can describe one token before a text and one after";
         return Err(words.to_owned());
     };
     if let Some(begin) = tokenizer.begin() {

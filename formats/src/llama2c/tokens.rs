@@ -47,7 +47,9 @@ pub fn bytes(tokenizer: &Tokenizer, rows: usize) -> Result<Vec<u8>, String> {
         return Err("a tokenizer that puts no space before a text; it puts one before each".to_owned());
     }
     if tokenizer.around() != Some([Some(sentencepiece::BEGIN), None]) {
-        return Err("what this tokenizer adds to texts; it adds <s> before each and nothing after".to_owned());
+        return Err(
+            "what this tokenizer adds to texts; llama2.c always adds <s> before a text and nothing after".to_owned()
+        );
     }
     if !matches!(tokenizer.end_tokens.as_slice(), [] | [sentencepiece::END]) {
         return Err(format!("the end tokens {:?}; its own is {}", tokenizer.end_tokens, sentencepiece::END));

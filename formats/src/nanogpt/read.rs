@@ -75,7 +75,8 @@ impl File {
                 if file.path().ends_with(META) {
                     Pickle::read(file).and_then(|meta| characters(&meta, rows)).map_err(wrong)?
                 } else {
-                    serde_json::from_slice(file).map_err(|error| wrong(format!("it is no tokenizer.json ({error})")))?
+                    serde_json::from_slice(file)
+                        .map_err(|error| wrong(format!("it is not a tokenizer.json ({error})")))?
                 }
             }
         };
