@@ -72,7 +72,7 @@ impl Details {
             shared_memory >> 10,
             buffer_bytes >> 20
         );
-        let on = if tensor_cores { "the half types on tensor cores where their sizes fit" } else { "no tensor cores" };
+        let on = if tensor_cores { "half precision on tensor cores where the sizes fit" } else { "no tensor cores" };
         let computes = match &*self.computes_in.join(", ") {
             "" => "failed in a further test: try again".to_owned(),
             types => format!("computes in {types}; {on}"),
