@@ -255,8 +255,8 @@ fn repeated(look: &Look) -> String {
     let names = |names: &Vec<String>| names.iter().map(|name| short(name)).collect::<Vec<_>>().join(", ");
     let examples: String = found.examples.iter().map(|group| format!("<li>{}</li>\n", names(group))).collect();
     format!(
-        "<p>{} {} nearly the same as another, {} together{sampled}. They stay on one side of the split, so that no training \
-         text is validated on.</p>\n<details><summary>The largest groups</summary><ul>{examples}</ul></details>",
+        "<p>{} {} nearly the same as another, {} together{sampled}. They stay on one side of the split, so that the validation \
+         text has no near-copy in the training text.</p>\n<details><summary>The largest groups</summary><ul>{examples}</ul></details>",
         number_of(found.documents, "document"),
         for_count(found.documents, "is", "are"),
         size(found.bytes)
@@ -338,7 +338,8 @@ fn seen_section(seen: &Seen) -> String {
     let piece =
         |piece: &Vec<String>| format!("<p class=\"sample\">{}</p>\n", piece.iter().map(token).collect::<String>());
     let leakage = seen.leakage.map_or_else(String::new, |share| {
-        format!(" Of its passages of some thirteen words, {} also occur in the training text.", percent(share))
+        let share = percent(share);
+        format!(" Of the validation text's passages of some thirteen words, {share} also occur in the training text.")
     });
     let part =
         if seen.share < 1.0 { format!(" Measured on {} of the text.", percent(seen.share)) } else { String::new() };

@@ -40,13 +40,13 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
     recipe.key("context_length", "");
     recipe.key("dropout", &format!("the text is read {passes:.1} times"));
 
-    recipe.heading(&format!("Training: {step} a step, as measured; {memory} of memory."));
+    recipe.heading(&format!("Training: {step} per step, as measured; {memory} of memory."));
     recipe.key("seed", "");
     recipe.key("max_steps", &format!("{tokens} tokens"));
-    recipe.key("batch_size", &format!("{} tokens a step", grouped(config.tokens_per_step())));
+    recipe.key("batch_size", &format!("{} tokens per step", grouped(config.tokens_per_step())));
     recipe.key("grad_accum_steps", "");
     if config.micro_batch < config.batch_size && is_chosen("micro_batch") {
-        recipe.key("micro_batch", "windows per pass, to fit into memory");
+        recipe.key("micro_batch", "windows per forward and backward pass, to fit into memory");
     }
     if config.activation_checkpointing && is_chosen("activation_checkpointing") {
         recipe.key("activation_checkpointing", "to fit into memory");

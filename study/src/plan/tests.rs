@@ -161,5 +161,5 @@ fn what_a_recipe_says_beside_a_value_is_true_of_it() {
     let [calibrated, plain] = ["calibrate = true", "calibrate = false"].map(written);
     assert!(calibrated.contains("\ncalibrate = true") && calibrated.contains("# logits are divided"), "{calibrated}");
     assert!(plain.contains("\ncalibrate = false\n"), "{plain}");
-    assert!(plain.contains(" ms a step, as measured"), "{plain}");
+    assert!(plain.contains(" ms per step, as measured"), "{plain}");
 }
