@@ -133,9 +133,8 @@ fn knob(error: &KnobError) -> Worded {
             knob.label
         ),
         KnobError::Contradiction(what) => contradiction(what),
-        KnobError::Impossible(what) => {
-            let line = format!("generation_config.json contradicts itself: {}", contradiction(what));
-            return Worded::Failure(line);
+        KnobError::Impossible(_) => {
+            return Worded::Failure(format!("{error}; correct that file, or override it by flags"));
         }
         error => return Worded::Failure(error.to_string()),
     })

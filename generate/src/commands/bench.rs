@@ -128,7 +128,8 @@ fn check_memory(model: &Gpt, task: Task) -> Result<()> {
     ensure!(
         !is_cpu(&model.device()) || needed <= available,
         UsageError::new(format!(
-            "--batch {} of {} tokens needs about {:.1} GB, and {:.1} GB of memory are free; lower --batch or --prompt",
+            "--batch {} of {} tokens needs about {:.1} GB, and {:.1} GB of memory are free; lower --batch, --prompt or \
+             --new-tokens",
             task.batch,
             task.prompt + task.new,
             needed / 1e9,
@@ -138,13 +139,14 @@ fn check_memory(model: &Gpt, task: Task) -> Result<()> {
     Ok(())
 }
 
-const HEADER: &str = "batch  prompt   prefill ms   tokens/s   ms a step (least to most)   tokens/s    GB/s  of memory";
+const HEADER: &str =
+    "batch  prompt   prefill ms   tokens/s   ms per step (least to most)   tokens/s    GB/s  of memory";
 
 fn line(speed: &Speed) -> String {
     let ms = |s: f64| s * 1e3;
     let bytes = (speed.weight_bytes + speed.cache_bytes) as f64;
     format!(
-        "{:>5} {:>7} {:>12.1} {:>10} {:>11.3} ({:.3} to {:.3}) {:>10.1} {:>7.1} {:>9.1}%{}",
+        "{:>5} {:>7} {:>12.1} {:>10} {:>13.3} ({:.3} to {:.3}) {:>10.1} {:>7.1} {:>9.1}%{}",
         speed.batch,
         speed.prompt_tokens,
         ms(speed.prefill_s.median),

@@ -23,7 +23,8 @@ fn difference_note(difference: Difference) -> &'static str {
             "this model has the exact GELU: llama.cpp computes its tanh form, which moves logits by about a thousandth"
         }
         Difference::SpaceBefore => {
-            "this tokenizer puts a space before a text only if it begins with none: readers of this file always put one"
+            "this tokenizer puts a space before a text only if the text does not begin with one; programs that read this file \
+             always add one"
         }
     }
 }

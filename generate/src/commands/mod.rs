@@ -74,7 +74,8 @@ pub enum Command {
     Serve(serve::ServeArgs),
     /// Convert a checkpoint to another program's format, such as llama.cpp's
     Convert(convert::ConvertArgs),
-    /// Measure how fast a model reads and writes on this machine, compared with its memory
+    /// Measure how fast a model reads and writes on this machine, compared with what its
+    /// memory bandwidth allows
     Bench(bench::BenchArgs),
     /// List the devices that this program can compute on
     Devices,

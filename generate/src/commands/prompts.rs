@@ -146,7 +146,7 @@ pub fn read(flag: &str, path: &Path) -> Result<Vec<FilePrompt>> {
         prompt: Given::Text(text.to_owned()),
     };
     let prompts = if file.is_json_lines() { json_prompts(&file)? } else { file.lines().map(plain).collect() };
-    ensure!(!prompts.is_empty(), "{flag} {} holds no prompt; write one a line", path.display());
+    ensure!(!prompts.is_empty(), "{flag} {} holds no prompt; write one per line", path.display());
     Ok(prompts)
 }
 

@@ -200,7 +200,7 @@ fn given_texts(args: &ScoreArgs) -> Result<Vec<GivenText>> {
             let lines = file.lines().filter(|(_, line)| !line.is_empty());
             texts.extend(lines.map(|(n, line)| named(file.place(n), line.to_owned())));
         }
-        ensure!(texts.len() > before, "--lines {} holds no text; write one a line", path.display());
+        ensure!(texts.len() > before, "--lines {} holds no text; write one per line", path.display());
     }
     if texts.is_empty() && args.prompt_ids.is_none() {
         if io::stdin().is_terminal() {

@@ -180,7 +180,8 @@ impl TextArgs {
                 self.explain_semantics
                     && (self.table.0.num_beams.is_some_and(|n| n > 1)
                         || self.strategy.is_some_and(Strategy::ranks_texts)),
-                "--explain-semantics compares how one token is chosen, which beams do not; drop the beams",
+                "--explain-semantics compares how single tokens are chosen, but beams and exact search choose whole texts; drop \
+                 --num-beams and --strategy",
             ),
             (
                 self.explain_semantics && self.prompt.is_none() && self.prompt_ids.is_none(),

@@ -59,7 +59,9 @@ impl Totals {
         lines.extend(self.finding.as_ref().map(|finding| self.finding_line(finding)));
         if self.empty > 0 {
             let subject = self.subject(self.empty, "the text is", "texts are");
-            lines.push(format!("{subject} empty: the model ended at once; use --min-new-tokens 2 for more"));
+            lines.push(format!(
+                "{subject} empty: the model chose its end token first; use --min-new-tokens 2 to get some text"
+            ));
         }
         if self.cut_off > 0 {
             let advice = match self.ended.last() {

@@ -39,8 +39,8 @@ pub enum KnobError {
     /// Knobs that contradict each other, the caller's among them.
     #[error(transparent)]
     Contradiction(Contradiction),
-    /// Knobs that contradict each other in the folder's file alone.
-    #[error("generation_config.json contradicts itself: {0}")]
+    /// Knobs of the folder's file that contradict each other or a default.
+    #[error("the settings of generation_config.json cannot be used: {0}")]
     Impossible(Contradiction),
 }
 

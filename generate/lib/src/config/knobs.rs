@@ -239,7 +239,7 @@ knobs! {
         /// Most tokens to write [default: 256]
         max_new_tokens: usize = 256,
             key "max_new_tokens", label "max-new-tokens", used by All, range Range::OneUp, placeholder "N";
-        /// No end token before N new tokens; 0 is off
+        /// No end token before this many new tokens; 0 is off
         min_new_tokens: usize = 0,
             key "min_new_tokens", label "min-new-tokens", used by All, range Range::Any, placeholder "N";
     }
@@ -321,7 +321,7 @@ knobs! {
             key "num_return_sequences", label "num-return-sequences", used by AllButGreedy, range Range::OneTo(100_000), placeholder "N";
     }
     "Strategy" {
-        /// Exact search: give up the proof after looking at N prefixes [default: 100000]
+        /// Exact search: give up the proof after looking at this many prefixes [default: 100000]
         max_nodes: usize = 100_000,
             key "max_nodes", label "max-nodes", used by Exact, range Range::OneUp, placeholder "N";
     } not_knobs [

@@ -28,8 +28,8 @@ impl GenerationConfig {
     ///
     /// # Errors
     /// If the caller sets a knob out of range, a knob that the strategy would ignore, or knobs that
-    /// contradict each other; [`KnobError::Impossible`] if the folder's file alone contradicts
-    /// itself.
+    /// contradict each other; [`KnobError::Impossible`] if knobs of the folder's file contradict
+    /// each other or a default.
     pub fn resolve(caller: &Knobs, folder: &FolderSettings) -> Result<(Self, Vec<Note>), KnobError> {
         caller.check_ranges()?;
         let semantics = caller.semantics.or(folder.knobs.semantics).unwrap_or_default();

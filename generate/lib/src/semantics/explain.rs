@@ -24,7 +24,8 @@ pub fn explain(config: &GenerationConfig, differences: &[Difference], name: &dyn
         }
         let lacking = lacking(difference.semantics, config);
         if !lacking.is_empty() {
-            lines.push(format!("  {stack} has no {}; it is applied as it is here", lacking.join(", ")));
+            let lacking = lacking.join(", ");
+            lines.push(format!("  {stack} has no {lacking}; the comparison applies the same there as here"));
         }
         if let Some(unset) = words_for_defaults(difference.semantics) {
             lines.push(format!("  by default, {stack} uses {unset}"));

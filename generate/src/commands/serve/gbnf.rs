@@ -319,7 +319,7 @@ impl Parser {
         let hex: String = self.text[self.position..end].iter().collect();
         self.position = end;
         let code = u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32);
-        code.ok_or_else(|| refused(format!("\\{escaped}{hex} is no character")))
+        code.ok_or_else(|| refused(format!("\\{escaped}{hex} is not a character")))
     }
 }
 

@@ -127,7 +127,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "WHAT")]
     without: Vec<Optional>,
 
-    /// Log every request and its cost to this file, one JSON object a line; prompts are included
+    /// Log every request, with its tokens and times, to this file, one JSON object per line;
+    /// prompts are included
     #[arg(long, value_name = "FILE")]
     log_requests: Option<PathBuf>,
 

@@ -54,8 +54,8 @@ impl ParsedRequest {
         if traced.reported_candidates() > MAX_CANDIDATES {
             let (tokens, beside) = (traced.tokens, traced.candidates_per_token());
             return Err(ApiError::invalid(format!(
-                "the answer may have {tokens} tokens with {beside} candidates each, and can have {MAX_CANDIDATES} \
-                 candidates in all; ask for fewer or shorter texts, or fewer candidates"
+                "the answer may have {tokens} tokens with {beside} candidates each, but at most {MAX_CANDIDATES} \
+                 candidates in all are allowed; ask for fewer or shorter texts, or fewer candidates"
             )));
         }
         Ok(traced)
@@ -67,8 +67,8 @@ impl ParsedRequest {
         let has_end = self.config.overflow != Overflow::Slide || self.streams_tokens();
         if !has_end && written > MAX_CANDIDATES {
             return Err(ApiError::invalid(format!(
-                "this may write {written} tokens with a sliding window, and an answer that is sent whole can have \
-                 {MAX_CANDIDATES}; ask for fewer, or for a stream that sends token by token"
+                "this may write {written} tokens with a sliding window, but an answer that is sent whole can have at \
+                 most {MAX_CANDIDATES} tokens; ask for fewer, or for a stream that sends token by token"
             )));
         }
         Ok(self)
@@ -80,8 +80,8 @@ impl ParsedRequest {
         let each = self.config.num_return_sequences;
         if bytes.saturating_mul(each) > MAX_REPEATED_BYTES {
             return Err(ApiError::invalid(format!(
-                "the answer would repeat {bytes} bytes of the request {each} times, and can repeat {} MiB in all; ask \
-                 for fewer texts, or send less",
+                "the answer would repeat {bytes} bytes of the request {each} times, but can repeat at most {} MiB in \
+                 all; ask for fewer texts, or send less",
                 MAX_REPEATED_BYTES >> 20
             )));
         }
@@ -167,8 +167,8 @@ pub(super) fn check_ranked(prompts: usize, config: &GenerationConfig) -> Result<
     if config.strategy.has_beams() && ranked > MAX_RANKED {
         let (beams, ends) = (config.num_beams, config.end_tokens.len());
         return Err(ApiError::invalid(format!(
-            "{beams} beams per prompt and {ends} end tokens give {ranked} candidates per step, and {MAX_RANKED} can \
-             be ranked; ask for fewer prompts, beams or end tokens"
+            "{beams} beams per prompt and {ends} end tokens give {ranked} candidates per step, but at most \
+             {MAX_RANKED} can be ranked; ask for fewer prompts, beams or end tokens"
         )));
     }
     Ok(())

@@ -104,7 +104,7 @@ function drawCurve() {
   const line = known.map((one, n) => `${n === 0 ? "M" : "L"}${point(one).map((at) => at.toFixed(1)).join(" ")}`).join("");
   const here = known.find(([place]) => place === learning.place);
   const unknown = "How much your text surprises this step is not known yet.";
-  const words = here ? `Your text surprises ${stepName(steps[here[0]])} by ${bits(here[1])} a token.` : unknown;
+  const words = here ? `Your text surprises ${stepName(steps[here[0]])} by ${bits(here[1])} per token.` : unknown;
   const picture = element("svg", { viewBox: `0 0 ${width} ${CURVE_HEIGHT}`, role: "img", "aria-label": words, class: "curve" },
     element("path", { d: line || "M0 0" }), known.map((one) => {
       const [cx, cy] = point(one);

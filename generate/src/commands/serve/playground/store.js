@@ -22,7 +22,7 @@ function keepNow() {
     localStorage.setItem(PLACE, packed());
   } catch (error) {
     const isFull = error.name === "QuotaExceededError";
-    mishap(isFull ? "The browser has no room for these texts. Export them, and start again." : `These texts are not saved: ${error.message}`);
+    mishap(isFull ? "The browser has no room for these texts. Export them, then press Forget all." : `These texts are not saved: ${error.message}`);
   }
 }
 const keep = later(keepNow, 400);

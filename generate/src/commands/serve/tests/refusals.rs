@@ -203,7 +203,10 @@ fn what_a_small_request_may_take_is_bounded() {
             "262145 tokens with 1 candidates",
         ),
         (json!({ "max_tokens": 262_145, "overflow": "slide" }), "262145 tokens with a sliding window"),
-        (json!({ "max_tokens": u64::MAX, "overflow": "slide", "prompt": ["a", "b"] }), "can have 262144"),
+        (
+            json!({ "max_tokens": u64::MAX, "overflow": "slide", "prompt": ["a", "b"] }),
+            "can have at most 262144 tokens",
+        ),
         (json!({ "max_tokens": 70_000, "n": 4, "overflow": "slide" }), "280000 tokens with a sliding window"),
         (
             json!({ "max_tokens": 90_000, "num_beams": 3, "overflow": "slide", "stream": true }),
