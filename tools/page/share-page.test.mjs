@@ -98,7 +98,7 @@ for (const run of ["gpt2-chars", "llama-bytes", "qwen3-bpe"]) {
       await write(page);
       const ours = await written(writer, prompt, settings, 60);
       sameTokens(await ids(page), theirs[place].ids, ours.emitted, prompt);
-      rates.push(Number((await page.locator("#status").textContent()).match(/, ([\d,]+) a second/)[1].replaceAll(",", "")));
+      rates.push(Number((await page.locator("#status").textContent()).match(/, ([\d,]+) per second/)[1].replaceAll(",", "")));
     }
     t.diagnostic(`on the page, up to ${Math.max(...rates)} tokens a second`);
   }));

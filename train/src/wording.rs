@@ -117,7 +117,7 @@ fn of_folder(error: &FolderError) -> Option<Worded> {
         NoRun(path) => {
             format!("{} is not a run folder (it has no config.toml); name the folder that `run` made", path.display())
         }
-        LostConfig(path) => format!("{error} in another folder, with --init {}", typed(path)),
+        LostConfig(path) => format!("{error}, in another folder, with --init {}", typed(path)),
         InUse(path) => {
             format!("{} is in use by another ember-train; wait for it to end, or stop it first", path.display())
         }

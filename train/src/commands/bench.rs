@@ -239,7 +239,7 @@ fn describe(config: &TrainConfig, shape: &GptConfig) -> String {
     let windows = if config.windows_per_step() == 1 { "1 window".to_owned() } else { format!("{windows} windows") };
     format!(
         "{layers} x {heads} x {n_embd}, {vocab_size} tokens in the vocabulary, {parameters} parameters; {windows} of \
-         {context_length} tokens a step, {precision}, {optimizer}"
+         {context_length} tokens per step, {precision}, {optimizer}"
     )
 }
 
@@ -259,7 +259,7 @@ fn table(speed: &Speed, precision: Precision) -> String {
     let size = speed.product_size;
     let rows = [
         ("tokens/s", format!("{:>9}", grouped(speed.tokens_per_s.round() as u64))),
-        ("ms a step", format!("{}, {}", ms(&speed.step_s), counted(speed.steps_s.len(), "step"))),
+        ("ms per step", format!("{}, {}", ms(&speed.step_s), counted(speed.steps_s.len(), "step"))),
         ("  data", ms(&parts.data_s)),
         ("  forward", ms(&parts.forward_s)),
         ("  backward", ms(&parts.backward_s)),

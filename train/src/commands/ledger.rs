@@ -48,7 +48,7 @@ pub struct LedgerArgs {
     /// 64]
     #[arg(long, value_name = "N")]
     pub new_tokens: Option<usize>,
-    /// Times to measure each mode, if ten seconds suffice
+    /// How often to measure each mode; fewer times if that would take more than ten seconds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: u32,
     /// Also measure at several lengths, to show how the costs grow

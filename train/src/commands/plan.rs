@@ -223,7 +223,7 @@ fn plan_lines(proposal: &Proposal) -> Vec<(String, String)> {
     let [seconds, look, measuring] = [proposal.seconds, proposal.look_s, speed.measured_s].map(duration);
     let timed = speed.timed.iter().map(|timed| {
         let Timed { n_layer, n_embd, step_s, .. } = timed;
-        format!("{n_layer} x {n_embd} wide: {:.1} ms a step, {}FLOP/s", 1e3 * step_s, short(timed.rate()))
+        format!("{n_layer} x {n_embd} wide: {:.1} ms per step, {}FLOP/s", 1e3 * step_s, short(timed.rate()))
     });
     let timed = timed.collect::<Vec<_>>().join("; ");
     let parts = memory.named_of_training().map(|(name, size)| format!("{name} {}", bytes(size)));
@@ -251,7 +251,7 @@ fn plan_lines(proposal: &Proposal) -> Vec<(String, String)> {
                 counted(steps, "step")
             ),
         ),
-        ("time", format!("{seconds}: {:.1} ms a step, {look} per evaluation", 1e3 * proposal.step_s)),
+        ("time", format!("{seconds}: {:.1} ms per step, {look} per evaluation", 1e3 * proposal.step_s)),
         (
             "loss",
             format!(

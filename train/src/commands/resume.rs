@@ -14,8 +14,8 @@ Examples:
 pub struct ResumeArgs {
     /// The run's folder
     pub run: PathBuf,
-    /// Change a key from here on: the length (max_steps, lr_decay_steps), a key of logging and
-    /// saving, or precision; may be repeated
+    /// Change a key from here on: the length (max_steps, lr_decay_steps), logging, saving and
+    /// sampling (except eval_tokens), patience, max_skipped_batches or precision; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Write TensorBoard event files into the run's folder; if there are none yet, with the earlier

@@ -63,7 +63,7 @@ fn what_a_run_or_a_setting_says_is_what_is_measured() {
     assert!(number(&checkpointed, "/parts/backward_s/median") > 0.0);
 
     let table = place.train("bench --shape 2x2x32x65x16 --batch 4 --steps 1 --device cpu").succeeds().out;
-    for row in ["tokens/s", "ms a step", "  forward", "of a product", "peak memory"] {
+    for row in ["tokens/s", "ms per step", "  forward", "of a product", "peak memory"] {
         assert!(table.lines().any(|line| line.starts_with(row)), "{row} in\n{table}");
     }
 }

@@ -120,7 +120,11 @@ impl Key {
             Kind::Count(low, MANY) if whole.is_some_and(|n| n > MANY) => format!("whole number from {low} to {MANY}"),
             _ => self.range_without_unit(),
         };
-        let article = if matches!(self.kind, Kind::Choice(_) | Kind::Flag) { "" } else { "a " };
+        let article = match self.kind {
+            Kind::Choice(_) => "one of: ",
+            Kind::Flag => "",
+            _ => "a ",
+        };
         let unit = if self.unit.is_empty() { String::new() } else { format!(" ({})", self.unit) };
         let takes = format!("{article}{range}{unit}{or_auto}");
         Err(ConfigError::NotAllowed { name: self.name, value: value.to_string(), takes })

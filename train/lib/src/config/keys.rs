@@ -97,7 +97,7 @@ keys! {
         stories: u64 = 100_000, Count(100, 1_000_000_000), "stories",
             "number of built-in stories to generate when there is no text", [];
         tokenizer: String = "auto", Text { may_be_empty: false }, "",
-            "auto, chars, bytes, bpe:N (N tokens learnt from the text), or a tokenizer.json",
+            "auto, chars, bytes, bpe:N (N tokens trained on the text), or a tokenizer.json",
             ["vocab_size"];
         field: String = "text", Text { may_be_empty: false }, "",
             "the field of JSON Lines, CSV and Parquet that holds the text", [];
@@ -218,7 +218,8 @@ keys! {
     }
     "Faults" {
         max_skipped_batches: u64 = 3, Count(0, MANY), "batches",
-            "batches with a loss or gradient that is not finite to skip before the run ends", [];
+            "number of batches with a loss or gradient that is not finite that are skipped before \
+             the run ends", [];
         spikes: Spikes = "off", Choice(&["off", "clip", "skip"]), "",
             "what to do with a gradient norm above spike_factor times the median of the last 100",
             [];

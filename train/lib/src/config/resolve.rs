@@ -145,7 +145,8 @@ impl Settings {
         ReasonedKeys::one("context_length", &mut self.context_length, context).because(reason, reasons);
 
         let chosen = ReasonedKeys::one("batch_size", &mut self.batch_size, shape.batch_size);
-        chosen.because(format!("{} tokens a step keep {device} busy", grouped(self.tokens_per_step() as u64)), reasons);
+        chosen
+            .because(format!("{} tokens per step keep {device} busy", grouped(self.tokens_per_step() as u64)), reasons);
     }
 
     /// Chooses the parts that the user left open from the architecture. Returns the shape; a size

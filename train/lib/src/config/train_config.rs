@@ -238,7 +238,7 @@ mod tests {
         assert!(refusal("max_steps=0", 7).ends_with("use a whole number of 1 or more (optimizer steps)"));
         let in_file = config().to_toml().unwrap().replace("\nprecision = ", "\nprecision = \"fp8\" #");
         let refused = TrainConfig::from_toml_str(&in_file).unwrap_err().to_string();
-        assert_eq!(refused, "precision = \"fp8\" is not allowed; use f32, bf16, f16");
+        assert_eq!(refused, "precision = \"fp8\" is not allowed; use one of: f32, bf16, f16");
         assert!(refusal("max_steps=6", 7).contains("below the run's current step, 7"));
         let line = "precision = auto is not allowed in a run that has started; give it a value (f32, bf16, f16)";
         assert_eq!(refusal("precision=auto", 7), line);

@@ -35,7 +35,8 @@ pub enum FolderError {
     NotBegun(PathBuf),
     /// The run in this folder has checkpoints, but its configuration is gone.
     #[error(
-        "{0} has checkpoints but no config.toml, so it cannot be resumed; restore that file, or begin a new run from it"
+        "{0} has checkpoints but no config.toml, so it cannot be resumed; restore that file, or begin a new run from its \
+         checkpoint"
     )]
     LostConfig(PathBuf),
     /// There is no run in this folder, but one of the same name elsewhere.

@@ -75,7 +75,10 @@ impl Init {
                 String::from_utf8_lossy(&tokenizer.token_bytes(id).unwrap_or_default()).into_owned()
             };
             let (theirs, ours) = (word(theirs), word(ours));
-            format!("another tokenizer than the checkpoint {folder}: token {id} is {theirs:?} there and {ours:?} here")
+            format!(
+                "another tokenizer than that of the checkpoint {folder}: token {id} is {theirs:?} in the text and {ours:?} \
+                 in the checkpoint"
+            )
         };
         Err(InitError::OtherTokenizer { data: data.to_owned(), folder: self.folder.clone(), what })
     }

@@ -176,7 +176,7 @@ impl Run {
 /// Tells the user the sizes of the model, of a step and of a pass over the text.
 fn note_sizes(config: &TrainConfig, gpt: &Gpt, windows_per_pass: u64, reporter: &mut dyn Reporter) {
     let line = format!(
-        "{} parameters, {} tokens a step, {} in a pass",
+        "{} parameters, {} tokens per step, {} per pass over the text",
         gpt.config().parameters(),
         config.tokens_per_step(),
         counted(windows_per_pass, "window")
@@ -189,8 +189,8 @@ fn record_windows_per_pass(progress: &mut Progress, now: u64, reporter: &mut dyn
     let before = progress.windows_per_pass.replace(now);
     let Some(before) = before.filter(|before| *before != now) else { return };
     let line = format!(
-        "another version of the program split the text into {} per pass, this one into {}: results will differ \
-         from an uninterrupted run's",
+        "another version of the program split the text into {} per pass over it, this one into {}: results will \
+         differ from an uninterrupted run's",
         counted(before, "window"),
         counted(now, "window")
     );

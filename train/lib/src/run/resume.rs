@@ -253,7 +253,7 @@ mod tests {
             let mut notes = Notes::default();
             let run = resumed(&path, &mut notes).unwrap();
             run.train(&Alone, &mut notes, &|| false).unwrap();
-            let lines = notes.0.iter().filter(|line| line.contains("into 7 windows per pass"));
+            let lines = notes.0.iter().filter(|line| line.contains("into 7 windows per pass over it, this one into "));
             assert_eq!(lines.count(), usize::from(is_reported), "{:?}", notes.0);
         }
     }

@@ -56,7 +56,7 @@ function finish({ reason, slides }, seconds) {
   paper.ended = reason;
   setWriting(false);
   const count = paper.tokens.length - begunAt;
-  const rate = seconds > 0 ? `, ${number(Math.round(count / seconds))} a second` : "";
+  const rate = seconds > 0 ? `, ${number(Math.round(count / seconds))} per second` : "";
   const slow = slides && !settings.byHalves ? slowWords() : "";
   say(`${plural(count, "token")}${rate}. ${REASONS[reason]}${slow}`);
   look();

@@ -34,7 +34,7 @@ pub fn worst(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> (&'st
     let lasting = [("weights", step.weights_bytes), ("moments", step.moments_bytes)];
     let (moment, work, peak) = match evaluating >= saving {
         true => ("in an evaluation", "activations", evaluating),
-        false => ("in a save", "copy of both", saving),
+        false => ("in a save", "copy of the moments", saving),
     };
     let work = (work, peak - step.weights_bytes - step.moments_bytes);
     (moment, lasting.into_iter().chain([work]).collect())
