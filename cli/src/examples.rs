@@ -1,4 +1,5 @@
-//! The examples in the help of commands, so that the programs' tests can check that each parses.
+//! The examples in the help of commands, so that the programs' tests can check that each parses and
+//! that the help looks good at any width.
 
 use clap::Command;
 
@@ -11,6 +12,19 @@ pub fn tried(program: &Command) -> (usize, Vec<String>) {
         Some(format!("{example}: {error}"))
     };
     (examples.len(), examples.iter().filter_map(why).collect())
+}
+
+/// Lines below the options of `program` and its commands that a terminal would wrap badly: examples
+/// wider than 100 columns, the most that clap writes, and paragraphs with line breaks of their own.
+pub fn badly_wrapped(program: &Command) -> Vec<String> {
+    let help = program.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let lines: Vec<&str> = help.lines().collect();
+    let is_text = |line: &str| line.starts_with(|first: char| first != ' ') && !line.ends_with(':');
+    let is_wide = |line: &&&str| line.starts_with(' ') && line.chars().count() > 100;
+    let is_broken = |pair: &[&str]| is_text(pair[0]) && !pair[1].is_empty();
+    let broken = lines.windows(2).filter(|pair| is_broken(pair)).map(|pair| pair[0]);
+    let own = lines.iter().filter(is_wide).copied().chain(broken).map(str::to_owned);
+    own.chain(program.get_subcommands().flat_map(badly_wrapped)).collect()
 }
 
 /// Lines that start with the program's name, without the comment after the command.
@@ -50,5 +64,14 @@ mod tests {
             rejected.len() == 2 && rejected.iter().zip(expected).all(|(line, begin)| line.starts_with(begin)),
             "{rejected:?}"
         );
+    }
+
+    #[test]
+    fn lines_that_a_terminal_would_wrap_badly_are_told() {
+        let wide = format!("  ember text {}", "a".repeat(90));
+        let text = Command::new("text").after_help(format!("A paragraph\nof two lines.\n\nExamples:\n{wide}"));
+        let program =
+            Command::new("ember").subcommand(text).after_help(format!("{}\n\nExamples:\n  a", "b".repeat(200)));
+        assert_eq!(badly_wrapped(&program), [&*wide, "A paragraph"]);
     }
 }

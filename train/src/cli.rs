@@ -20,15 +20,18 @@ use crate::wording;
     name = "ember-train",
     version,
     mut_arg("seed", |arg| arg.value_parser(seed)),
-    after_help = "Examples:\n  ember-train run                            learn the built-in stories\n  \
-                  ember-train run my-writing/                learn every text in a folder\n  \
-                  ember-train run my-writing/ --minutes 60   the same, planned for an hour instead of ten minutes\n  \
-                  ember-train run --config shakespeare-char-cpu shakespeare.txt\n  \
-                  ember-train resume runs/my-writing         continue an interrupted run\n  \
-                  ember-train runs                           progress, best loss and size of each run\n  \
-                  ember-train compare runs/a runs/b          their curves together, and what differs\n  \
-                  ember-train ledger --html ledger.html      what training and inference cost, for the newest run\n\n\
-                  Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted after saving."
+    after_help = "\
+Examples:
+  ember-train run                            learn the built-in stories
+  ember-train run my-writing/                learn every text in a folder
+  ember-train run my-writing/ --minutes 60   the same, planned for an hour instead of ten minutes
+  ember-train run --config shakespeare-char-cpu shakespeare.txt
+  ember-train resume runs/my-writing         continue an interrupted run
+  ember-train runs                           progress, best loss and size of each run
+  ember-train compare runs/a runs/b          their curves together, and what differs
+  ember-train ledger --html ledger.html      what training and inference cost, for the newest run
+
+Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted after saving."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -149,5 +152,10 @@ mod tests {
     fn examples_in_the_help_run() {
         let (tried, refused) = ember_cli::examples::tried(&Cli::command());
         assert!(tried >= 40 && refused.is_empty(), "{tried}: {refused:?}");
+    }
+
+    #[test]
+    fn the_help_wraps_well() {
+        assert_eq!(ember_cli::examples::badly_wrapped(&Cli::command()), [""; 0]);
     }
 }

@@ -22,13 +22,13 @@ use ember_kernels::is_cpu;
 /// Arguments of `bench`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each line is one batch size and prompt length: the prompts are read in one pass, then each step writes a token after each of
+Each line is one batch size and prompt length: the prompts are read in one pass, then each step writes a token after each of \
 them. After every step, as many bytes as it read are read in a plain loop; `of memory` is that loop's share of the step's time.
 
 Examples:
   ember-generate bench                                   the newest run
   ember-generate bench --shape gpt2 --batch 1,8 --prompt 128,1000
-  ember-generate bench --shape 6x6x384x65x256            layers x heads x width x vocabulary x context")]
+  ember-generate bench --shape 6x6x384x65x256            layers, heads, width, vocabulary, context")]
 pub struct BenchArgs {
     /// The run or checkpoint to measure [default: the newest run under runs/]
     #[arg(long, value_name = "RUN", conflicts_with = "shape")]

@@ -38,7 +38,7 @@ Examples:
   ember-generate convert runs/mine --to gguf --out mine.gguf
   ember-generate convert runs/mine --to gguf --out mine-q8.gguf --type q8_0
   ember-generate convert runs/mine --to hf --out mine-bf16 --type bf16
-  ember-generate convert model.gguf --to hf --out model     another program's file, as a folder for transformers")]
+  ember-generate convert model.gguf --to hf --out model     another program's file")]
 pub struct ConvertArgs {
     /// The run, checkpoint or model file to convert [default: the newest run under runs/]
     #[arg(value_name = "RUN")]

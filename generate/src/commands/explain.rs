@@ -47,8 +47,8 @@ const SHOWN: &str = "What is shown";
 /// Arguments of `explain`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The page needs no network: every number in it comes from this run, and its knobs work on the model's own logits. Without a
-knob (and with none in the checkpoint's generation_config.json) the text is sampled at temperature 0.8 and top-p 0.95;
+The page needs no network: every number in it comes from this run, and its knobs work on the model's own logits. Without a \
+knob (and with none in the checkpoint's generation_config.json) the text is sampled at temperature 0.8 and top-p 0.95; \
 --temperature 0 explains greedy decoding.
 
 Examples:

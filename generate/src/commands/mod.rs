@@ -47,14 +47,14 @@ Examples:
   ember-generate text                                  ask for prompts, and continue each
   ember-generate text \"Once upon a time\" --top-k 50    sample from the 50 best tokens
   ember-generate text --from runs/mine --format json   one JSON object for each text
-  ember-generate explain \"Once upon a time\"           one HTML file that shows how the text was generated
+  ember-generate explain \"Once upon a time\"            how the text is generated, in one HTML file
   ember-generate score \"How likely is this?\"           loss and perplexity of a text
-  ember-generate score --choices questions.jsonl       how often the right choice is the most probable
-  ember-generate convert runs/mine --to gguf --out mine.gguf    a file for llama.cpp
+  ember-generate score --choices questions.jsonl       how often the right choice is preferred
+  ember-generate convert --to gguf --out mine.gguf     the newest run, as a file for llama.cpp
   ember-generate serve                                 answer over HTTP, as OpenAI's API does
 
-RUN is a run folder (its best checkpoint, else its latest), a checkpoint folder, a Hugging Face folder of a GPT-2, Llama
-or Qwen3, or a model file of llama.cpp (.gguf), nanoGPT (ckpt.pt) or llama2.c (.bin).
+RUN is a run folder (its best checkpoint, else its latest), a checkpoint folder, a Hugging Face folder of a GPT-2, Llama \
+or Qwen3, or a model file of llama.cpp (.gguf), nanoGPT (ckpt.pt) or llama2.c (.bin). \
 By default it is the newest run under runs/.";
 
 /// The commands.
@@ -122,5 +122,10 @@ mod tests {
     fn examples_in_the_help_run() {
         let (tried, refused) = ember_cli::examples::tried(&Cli::command());
         assert!(tried >= 30 && refused.is_empty(), "{tried}: {refused:?}");
+    }
+
+    #[test]
+    fn the_help_wraps_well() {
+        assert_eq!(ember_cli::examples::badly_wrapped(&Cli::command()), [""; 0]);
     }
 }

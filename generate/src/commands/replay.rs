@@ -24,7 +24,7 @@ const TOLERANCE: f64 = 1e-4;
 /// Arguments of `replay`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit code 0: every token is the same, and every number within 1e-4. Otherwise 1: the error names the first step and
+Exit code 0: every token is the same, and every number within 1e-4. Otherwise 1: the error names the first step and \
 quantity that differ.
 
 Examples:

@@ -23,12 +23,12 @@ use ember_host::interrupt::Interrupt;
 /// Arguments of `score`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each text is scored by itself, with the tokens that the tokenizer puts around texts, as in transformers; its first token
-follows nothing and is not scored. Begin a text with <|endoftext|> to score it as the start of a document. The loss is in
+Each text is scored by itself, with the tokens that the tokenizer puts around texts, as in transformers; its first token \
+follows nothing and is not scored. Begin a text with <|endoftext|> to score it as the start of a document. The loss is in \
 nats per token, and the perplexity is its exponential. With several texts, the last line is for all tokens together.
 
---choices takes JSON Lines such as {\"context\": \"The sky is\", \"choices\": [\" blue\", \" made of cheese\"], \"answer\": 0}; the
-answer, counted from 0, may be left out. Each choice is appended to the context as it is. Choices are compared by their
+--choices takes JSON Lines such as {\"context\": \"The sky is\", \"choices\": [\" blue\", \" made of cheese\"], \"answer\": 0}; the \
+answer, counted from 0, may be left out. Each choice is appended to the context as it is. Choices are compared by their \
 log-probability, its mean per token, and its mean per byte.
 
 Examples:

@@ -24,9 +24,9 @@ const OUTPUT: &str = "Output";
 /// Arguments of `text`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Without --strategy, any sampling knob means sampling, --num-beams above 1 beam search, both together beam sampling,
---num-beam-groups above 1 diverse beam search. What is not given is as in the checkpoint's generation_config.json
-(ember-train writes sampling into it), else greedy with every knob off. A knob that the strategy would ignore is an error.
+Without --strategy, any sampling knob means sampling, --num-beams above 1 beam search, both together beam sampling, \
+--num-beam-groups above 1 diverse beam search. What is not given is as in the checkpoint's generation_config.json \
+(ember-train writes sampling into it), else greedy with every knob off. A knob that the strategy would ignore is an error. \
 The result goes to standard output, everything else to standard error.
 
 Examples:

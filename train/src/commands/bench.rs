@@ -24,13 +24,13 @@ use crate::prelude::*;
 /// Arguments of `bench`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Steps are timed as a whole. Their parts are timed in other steps, waiting for each part, so their sum may be larger.
+Steps are timed as a whole. Their parts are timed in other steps, waiting for each part, so their sum may be larger. \
 Every few steps a large matrix product is timed too: `of a product` is the ratio of the step's model FLOP/s to the product's.
 
 Examples:
-  ember-train bench                                      the stories' recipe, on a GPU that of a long text, and 8,192 tokens
+  ember-train bench                                      the recipe of the stories
   ember-train bench --shape gpt2 --batch 4 --set precision=bf16
-  ember-train bench --shape 6x6x384x65x256 --batch 8     layers x heads x width x vocabulary x context
+  ember-train bench --shape 6x6x384x65x256 --batch 8     layers, heads, width, vocabulary, context
   ember-train bench --config shakespeare-char --set activation_checkpointing=true")]
 pub struct BenchArgs {
     /// A run: its model, its settings, its text

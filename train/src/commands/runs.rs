@@ -15,9 +15,11 @@ use serde_json::json;
 #[derive(Args, Debug)]
 #[command(
     override_usage = "ember-train runs [OPTIONS] [FOLDERS]...\n       ember-train runs <COMMAND>",
-    after_help = "Examples:\n  ember-train runs                     those in runs/, last trained first\n  \
-                  ember-train runs elsewhere a-run     those in another folder, and one run more\n  \
-                  ember-train runs remove stories-2    remove one, after asking"
+    after_help = "\
+Examples:
+  ember-train runs                     those in runs/, last trained first
+  ember-train runs elsewhere a-run     those in another folder, and one run more
+  ember-train runs remove stories-2    remove one, after asking"
 )]
 pub struct RunsArgs {
     /// Runs, or folders of runs [default: runs]
