@@ -16,7 +16,7 @@ mod writer;
 
 pub use writer::{TokenWriter, Written};
 
-use ember_host::{file_error::At, file_error::FileError};
+use ember_host::{file_error::At, file_error::FileError, files::open_regular};
 use std::io::{self, Read};
 use std::{fs::File, fs::TryLockError, ops::Range, path::Path, path::PathBuf, sync::Arc};
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
@@ -64,7 +64,7 @@ fn header(count: u64, vocab_size: usize, checksum: u64) -> [u8; HEADER_BYTES] {
 /// Whether the file at `path` begins like a token file.
 pub(crate) fn is_token_file(path: &Path) -> bool {
     let mut start = [0; MAGIC.len()];
-    File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && &start == MAGIC
+    open_regular(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && &start == MAGIC
 }
 
 /// Whether a token file is open, for example in a training run: then it must not be replaced.

@@ -41,6 +41,41 @@ pub fn read_whole(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     }
 }
 
+/// Whether `path` leads to a pipe, a device or a socket: opening a pipe may block, and a device may
+/// be endless.
+pub fn is_irregular(path: &Path) -> bool {
+    path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir())
+}
+
+/// Opens a file for reading, and refuses a pipe, a device or a socket without opening it.
+///
+/// # Errors
+/// When it is refused, or cannot be opened.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    if is_irregular(path) {
+        return Err(io::Error::other("it is a pipe, a device or a socket, not a file"));
+    }
+    File::open(path)
+}
+
+/// Reads a whole file, opened by [`open_regular`].
+///
+/// # Errors
+/// When it is refused, or cannot be read.
+pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a whole text file, opened by [`open_regular`].
+///
+/// # Errors
+/// When it is refused, cannot be read or is not UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    io::read_to_string(open_regular(path)?)
+}
+
 /// The xxh3 checksum (64 bits) of a file's content.
 ///
 /// # Errors
@@ -186,6 +221,23 @@ mod tests {
         std::fs::write(&path, vec![7u8; 3 << 20]).unwrap();
         assert_eq!(read_whole(&path, 3 << 20).unwrap().len(), 3 << 20);
         assert_eq!(read_whole(&path, 2 << 20).unwrap_err().to_string(), "it is longer than 2 MiB");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_file_is_neither_waited_for_nor_read_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let [device, pipe, file] = ["device", "pipe", "file"].map(|name| folder.path().join(name));
+        std::os::unix::fs::symlink("/dev/zero", &device).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for path in [&device, &pipe] {
+            for refused in [read_regular(path).map(drop), read_text(path).map(drop)] {
+                assert_eq!(refused.unwrap_err().to_string(), "it is a pipe, a device or a socket, not a file");
+            }
+        }
+        std::fs::write(&file, "text").unwrap();
+        assert_eq!((read_regular(&file).unwrap(), read_text(&file).unwrap()), (b"text".to_vec(), "text".to_owned()));
+        assert!(!is_irregular(&file) && !is_irregular(folder.path()) && !is_irregular(&folder.path().join("none")));
     }
 
     #[test]

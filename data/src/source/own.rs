@@ -3,8 +3,9 @@
 
 use super::{left_out::LeftOutKind, start::Start};
 use crate::tokens::is_token_file;
+use ember_host::files::open_regular;
 use serde_json::Value;
-use std::{fs::File, io::BufReader, path::Path};
+use std::{io::BufReader, path::Path};
 
 /// The name of a prepared folder's manifest.
 pub const MANIFEST: &str = "manifest.json";
@@ -14,8 +15,9 @@ pub const TOKEN_FILES: [&str; 2] = ["train.bin", "val.bin"];
 
 /// Whether this is a prepared folder, finished or not.
 pub fn is_prepared(folder: &Path) -> bool {
-    let manifest =
-        || -> Option<Value> { serde_json::from_reader(BufReader::new(File::open(folder.join(MANIFEST)).ok()?)).ok() };
+    let manifest = || -> Option<Value> {
+        serde_json::from_reader(BufReader::new(open_regular(&folder.join(MANIFEST)).ok()?)).ok()
+    };
     // Two keys distinguish our manifest from other files of that name.
     let is_ours = |keys: Value| keys["format_version"].is_u64() && keys["tokenizer_checksum"].is_string();
     // The token files are written before the manifest, so they identify a folder whose manifest is

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use ember_host::file_error::{At, FileError};
+use ember_host::files::is_irregular;
 use serde_json::{Map, Value};
 
 use super::error::FolderError;
@@ -44,8 +45,7 @@ const EXTENSIONS: [&str; 3] = ["json", "safetensors", "txt"];
 pub fn refuse_irregular_files(dir: &Path) -> Result<(), FolderError> {
     for path in paths(dir)? {
         let is_read = path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known));
-        let is_other = || fs::metadata(&path).is_ok_and(|there| !there.is_file() && !there.is_dir());
-        if is_read && is_other() {
+        if is_read && is_irregular(&path) {
             let what = "is a pipe, a device or a socket, not a file; put the model's file there";
             return Err(FolderError::damaged(&path, what));
         }

@@ -8,7 +8,8 @@ use clap::Subcommand;
 use ember_cli::{terminal, terminal::printable};
 use ember_decoding::run_folder::RUNS;
 use ember_study::compare::aligned;
-use ember_training::{error::FolderError, run::runs, run::runs::Removal, run::runs::Summary};
+use ember_training::error::FolderError;
+use ember_training::run::runs::{self, Problem, Removal, Summary};
 use serde_json::json;
 
 /// Arguments of `runs`.
@@ -64,8 +65,10 @@ fn list(folders: &[PathBuf], common: &CommonArgs) -> Result<Outcome> {
     };
     answer(common, || if runs.is_empty() { String::new() } else { table(&runs) }, || json_lines(&runs))?;
     for run in &runs {
-        if let Some(problem) = &run.problem {
-            notes.say(format!("{}: its log cannot be read: {problem}", run.name));
+        match &run.problem {
+            Some(Problem::Log(problem)) => notes.say(format!("{}: its log cannot be read: {problem}", run.name)),
+            Some(problem) => notes.say(format!("{}: {problem}", run.name)),
+            None => {}
         }
     }
     if runs.is_empty() {

@@ -47,6 +47,16 @@ fn the_list_tells_what_there_is_to_choose_from() {
     assert!(lines.iter().all(|line| line.chars().count() == lines[0].len()), "{}", ran.out);
     assert_eq!(ran.err, "* the lowest loss on its text\n");
 
+    #[cfg(unix)]
+    {
+        let latest = place.path("runs/bytes/latest");
+        fs::remove_file(&latest).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&latest).status().unwrap().success());
+        let ran = place.train("runs").succeeds();
+        let note = "bytes: runs/bytes/latest is a pipe, a device or a socket, not a file; ";
+        assert!(ran.out.lines().count() == 4 && ran.err.starts_with(note), "{}{}", ran.out, ran.err);
+    }
+
     // Runs outside runs/, and no runs at all.
     fs::rename(place.path("runs"), place.path("elsewhere")).unwrap();
     let rows = place.train("runs elsewhere elsewhere/chars --format json").succeeds().json();

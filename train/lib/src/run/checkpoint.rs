@@ -11,7 +11,7 @@ use burn::tensor::Device;
 use ember_data::tokenizer::Tokenizer;
 use ember_decoding::config::Sampling;
 use ember_host::file_error::At;
-use ember_host::files::{make_folder_of, sync_folder, write_text};
+use ember_host::files::{make_folder_of, read_regular, sync_folder, write_text};
 use ember_model::folder::{self, CARD, NamedTensor, TensorFile};
 use ember_model::{Gpt, checkpoint};
 
@@ -158,7 +158,7 @@ fn write_card(card: &Card, progress: &Progress, dir: &Path) -> Result<()> {
 
 /// The checksums of the text that the checkpoint in `dir` has learned, if they can be read.
 pub(super) fn text_of(dir: &Path) -> Option<DataChecksums> {
-    serde_json::from_slice::<Progress>(&fs::read(dir.join(STATE)).ok()?).ok()?.data
+    serde_json::from_slice::<Progress>(&read_regular(&dir.join(STATE)).ok()?).ok()?.data
 }
 
 /// A loaded checkpoint.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ember_decoding::run_folder::{AVERAGE, BEST, CHECKPOINTS, LATEST, step_of};
 use ember_host::file_error::{At, FileError};
-use ember_host::files::{UNFINISHED, name_of, sync_folder, write_text};
+use ember_host::files::{UNFINISHED, name_of, read_text, sync_folder, write_text};
 
 use super::{CONFIG, RunFolder, free::first_free};
 use crate::error::FolderError;
@@ -52,7 +52,7 @@ impl RunFolder {
         if !file.exists() {
             return Ok(None);
         }
-        let name = fs::read_to_string(&file).at("cannot read", &file)?;
+        let name = read_text(&file).at("cannot read", &file)?;
         let folder = self.checkpoints().join(name.trim());
         if !folder.is_dir() || step_of(&folder).is_none() {
             return Err(FolderError::DanglingPointer { pointer: file, folder });
@@ -76,7 +76,7 @@ impl RunFolder {
     /// # Errors
     /// When the file cannot be written.
     pub fn point_best(&self, step: u64) -> Result<(), FileError> {
-        let named = fs::read_to_string(self.pointer(Pointer::Best)).unwrap_or_default();
+        let named = read_text(&self.pointer(Pointer::Best)).unwrap_or_default();
         if named.trim() == checkpoint_name(step) || !self.checkpoint(step).is_dir() {
             return Ok(());
         }
@@ -140,7 +140,7 @@ impl RunFolder {
         }
         fs::rename(checkpoint, &aside).at("cannot rename", checkpoint)?;
         let best = self.pointer(Pointer::Best);
-        if fs::read_to_string(&best).is_ok_and(|named| named.trim() == name) {
+        if read_text(&best).is_ok_and(|named| named.trim() == name) {
             fs::remove_file(&best).at("cannot remove", &best)?;
         }
         Ok(aside)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use ember_host::file_error::At;
-use ember_host::files::remove_unfinished;
+use ember_host::files::{open_regular, remove_unfinished};
 
 use super::known::LOCK;
 use crate::error::FolderError;
@@ -77,7 +77,7 @@ impl Lock {
     /// Whether a process holds the lock of the folder in `path` now. If none does, this holds a
     /// shared lock for a moment.
     pub(super) fn is_taken(path: &Path) -> bool {
-        let lock = File::open(path.join(LOCK));
+        let lock = open_regular(&path.join(LOCK));
         lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 

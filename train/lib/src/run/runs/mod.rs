@@ -17,7 +17,7 @@ use crate::run::folder::is_run;
 use summary::text_folder;
 
 pub use removal::Removal;
-pub use summary::{State, Summary, configuration};
+pub use summary::{Problem, State, Summary, configuration};
 
 /// The runs in `folders`, each of them a run or a folder of runs; the one trained last comes first.
 /// A run that is reached by several paths is listed once, by the shortest path that is not itself a

@@ -5,13 +5,13 @@ use std::{fs, time::UNIX_EPOCH};
 
 use ember_data::prepare::Manifest;
 use ember_decoding::run_folder::RUNS;
-use ember_host::files::name_of;
+use ember_host::files::{is_irregular, name_of, read_regular, read_text};
 use serde::{Serialize, Serializer};
 
 use crate::error::LogError;
 use crate::run::card::tokenizer_kind;
-use crate::run::checkpoint::text_of;
-use crate::run::folder::{CONFIG, LATEST, METRICS, Pointer, REMOVING, RunFolder, newest_step, step_of};
+use crate::run::checkpoint::{STATE, text_of};
+use crate::run::folder::{CONFIG, LATEST, LOCK, METRICS, Pointer, REMOVING, RunFolder, newest_step, step_of};
 use crate::run::report::{Row, jsonl, last_step};
 use crate::run::{disk::used_bytes, text::data_folder};
 use crate::step::progress::{Best, DataChecksums, Evaluations};
@@ -32,6 +32,18 @@ pub enum State {
     HalfRemoved,
     /// It has checkpoints but no configuration.
     LostConfig,
+}
+
+/// Why a file does not tell about its run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The log, and with it the loss, cannot be read.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// Another file is a pipe, a device or a socket, which is not read.
+    #[error("{0} is a pipe, a device or a socket, not a file; move it away, or put the file back")]
+    Irregular(PathBuf),
 }
 
 /// The summary of a run; `None` for what its folder does not tell.
@@ -67,9 +79,9 @@ pub struct Summary {
     pub bytes: u64,
     /// Bytes of the checkpoints.
     pub checkpoint_bytes: u64,
-    /// Why the log, and with it the loss, cannot be read.
+    /// Why the log, or another file, cannot be read.
     #[serde(serialize_with = "as_optional_display")]
-    pub problem: Option<LogError>,
+    pub problem: Option<Problem>,
     /// Checksums of the run's text.
     #[serde(skip)]
     data: Option<DataChecksums>,
@@ -79,15 +91,15 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises the run in `path`. Damaged files are treated as missing; other commands diagnose
-    /// them.
+    /// Summarises the run in `path`. Damaged files are treated as missing. `problem` names a damaged
+    /// log, or a file that is not a regular one; other commands diagnose the rest.
     pub(super) fn read(path: &Path) -> Self {
         let config = configuration(path);
         let number = |key: &str| config.get(key).and_then(toml::Value::as_integer).map(|number| number as u64);
         let log = path.join(METRICS);
-        let (rows, problem): (Vec<Row>, _) = match jsonl::read(&log) {
+        let (rows, unread): (Vec<Row>, _) = match jsonl::read(&log) {
             Ok(rows) => (rows, None),
-            Err(error) => (Vec::new(), Some(error)),
+            Err(error) => (Vec::new(), Some(Problem::from(error))),
         };
         let mut evaluations = Evaluations::default();
         for (step, loss) in rows.iter().filter_map(|row| Some((row.step, row.val_loss?))) {
@@ -101,6 +113,7 @@ impl Summary {
         let patience = number("patience").filter(|most| *most > 0);
         let is_finished = max_steps.is_some_and(|most| saved >= Some(most))
             || patience.is_some_and(|most| evaluations.since_best >= most);
+        let problem = unread.or_else(|| irregular(path, &config, latest.as_deref()).map(Problem::Irregular));
         let learned = latest.as_deref().and_then(text_of);
         let manifest = manifest(path, &config, learned.as_ref());
         let bits_per_byte = evaluations.best.and_then(|best| {
@@ -121,7 +134,7 @@ impl Summary {
             architecture: config.get("architecture").and_then(toml::Value::as_str).map(str::to_owned),
             tokenizer: manifest.as_ref().map(|text| {
                 let file = text_folder(path, &config).join("tokenizer.json");
-                tokenizer_kind(&text.tokenizer, || serde_json::from_slice(&fs::read(file).ok()?).ok())
+                tokenizer_kind(&text.tokenizer, || serde_json::from_slice(&read_regular(&file).ok()?).ok())
             }),
             bytes: used_bytes(path),
             checkpoint_bytes: used_bytes(&run.checkpoints()),
@@ -173,17 +186,24 @@ fn state(run: &Path, is_finished: bool) -> State {
 /// The keys of a run's configuration; empty if it cannot be read. Not a TrainConfig, since runs of
 /// other versions have other keys.
 pub fn configuration(run: &Path) -> toml::Table {
-    let file = run.join(CONFIG);
-    // A device or a pipe may be endless.
-    let text = if file.is_file() { fs::read_to_string(file).unwrap_or_default() } else { String::new() };
-    text.parse().unwrap_or_default()
+    read_text(&run.join(CONFIG)).unwrap_or_default().parse().unwrap_or_default()
+}
+
+/// The first of the files that a summary is read from, beside the log, that is a pipe, a device or a
+/// socket.
+fn irregular(run: &Path, config: &toml::Table, latest: Option<&Path>) -> Option<PathBuf> {
+    let text = text_folder(run, config);
+    let own = [CONFIG, LOCK, LATEST].map(|name| run.join(name));
+    let state = latest.map(|checkpoint| checkpoint.join(STATE));
+    let of_text = ["manifest.json", "tokenizer.json"].map(|name| text.join(name));
+    own.into_iter().chain(state).chain(of_text).find(|file| is_irregular(file))
 }
 
 /// The manifest of a run's text; `None` if the text has been replaced by another one than the run
 /// has `learned`.
 fn manifest(run: &Path, config: &toml::Table, learned: Option<&DataChecksums>) -> Option<Manifest> {
     let file = text_folder(run, config).join("manifest.json");
-    let manifest: Manifest = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+    let manifest: Manifest = serde_json::from_slice(&read_regular(&file).ok()?).ok()?;
     let is_learned = learned.is_none_or(|learned| *learned == DataChecksums::new(&manifest));
     is_learned.then_some(manifest)
 }
@@ -214,6 +234,6 @@ fn as_display<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&path.display())
 }
 
-fn as_optional_display<S: Serializer>(problem: &Option<LogError>, to: S) -> Result<S::Ok, S::Error> {
+fn as_optional_display<S: Serializer>(problem: &Option<Problem>, to: S) -> Result<S::Ok, S::Error> {
     problem.as_ref().map(ToString::to_string).serialize(to)
 }

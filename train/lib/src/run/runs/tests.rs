@@ -250,6 +250,46 @@ fn a_configuration_that_is_no_file_is_not_waited_for() {
 
 #[cfg(unix)]
 #[test]
+fn a_pipe_in_the_place_of_a_file_is_named_and_not_waited_for() {
+    for file in [
+        "config.toml",
+        ".lock",
+        "latest",
+        "data/manifest.json",
+        "data/tokenizer.json",
+        "checkpoints/step-00000020/training/state.json",
+    ] {
+        let place = TempDir::new().unwrap();
+        let pipe = run(&place, "a", 20, 1.5).join(file);
+        fs::create_dir_all(pipe.parent().unwrap()).unwrap();
+        let _ = fs::remove_file(&pipe);
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let runs = list_all(&place);
+        let problem = runs[0].problem.as_ref().map(ToString::to_string).unwrap();
+        let line = format!("{} is a pipe, a device or a socket, not a file", pipe.display());
+        assert!(runs.len() == 1 && problem.starts_with(&line), "{file}: {problem}");
+    }
+}
+
+/// The text of a run may be prepared elsewhere; its token file comes first when a folder of tokens
+/// is recognised.
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_the_place_of_a_text_is_not_waited_for() {
+    for file in ["train.bin", "manifest.json"] {
+        let place = TempDir::new().unwrap();
+        let path = run(&place, "a", 20, 1.5);
+        let data = place.path().join("prepared/data");
+        fs::create_dir_all(&data).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(data.join(file)).status().unwrap().success());
+        fs::write(path.join("config.toml"), format!("max_steps = 20\ntext = [{data:?}]\n")).unwrap();
+        let [summary] = &list(std::slice::from_ref(&path)).unwrap()[..] else { panic!("not one run") };
+        assert_eq!(summary.problem.is_some(), file == "manifest.json", "{:?}", summary.problem);
+    }
+}
+
+#[cfg(unix)]
+#[test]
 fn a_run_that_is_named_in_several_ways_is_one() {
     let place = TempDir::new().unwrap();
     let (path, other) = (run(&place, "named", 20, 1.5), run(&place, "other", 20, 2.0));
