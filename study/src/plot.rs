@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ember_host::output;
 use itertools::Itertools;
 use plotters::{prelude::*, style::text_anchor::HPos};
 
@@ -36,6 +37,19 @@ const FORGETFUL: RGBColor = PURPLE;
 /// When no row has a loss, or the file cannot be written; the error names it.
 pub fn loss_svg(rows: &[Row], title: &str, out: &Path) -> Result<()> {
     write_picture("plot", &draw(rows, title)?, out)
+}
+
+/// As [`loss_svg`], into the `loss.svg` of a run's folder, which no user named: a pipe or a device
+/// of that name is refused, since opening a pipe for writing would block.
+///
+/// # Errors
+/// As [`loss_svg`], and when `out` exists and is not a regular file.
+pub fn own_loss_svg(rows: &[Row], title: &str, out: &Path) -> Result<()> {
+    if out.metadata().is_ok_and(|there| !there.is_file()) {
+        let line = format!("cannot write {}: it is not a regular file", out.display());
+        return Err(Error::Write { what: "plot", source: output::Error::Refused(line) });
+    }
+    loss_svg(rows, title, out)
 }
 
 fn draw(rows: &[Row], title: &str) -> Result<String> {
@@ -395,9 +409,27 @@ mod tests {
         assert!(loss_svg(&[nan], "diverged", &out).is_err());
         let refused = loss_svg(&few, "few", folder.path()).unwrap_err();
         assert_eq!(refused.to_string(), "the plot cannot be written; name another file");
+        assert!(own_loss_svg(&few, "few", folder.path()).is_err());
+        own_loss_svg(&few, "few", &out).unwrap();
         let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
         let file = FileError { doing: "cannot write", path: out, source: full };
         let full = Error::Write { what: "plot", source: file.into() };
         assert_eq!(full.to_string(), "the plot cannot be written; free some space");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_in_the_place_of_a_run_s_picture_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let [pipe, device] = ["pipe", "device"].map(|name| folder.path().join(name));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        std::os::unix::fs::symlink("/dev/null", &device).unwrap();
+        for path in [pipe, device] {
+            let Err(Error::Write { source, .. }) = own_loss_svg(&run(), "piped", &path) else {
+                panic!("{} is written", path.display())
+            };
+            let line = format!("cannot write {}: it is not a regular file", path.display());
+            assert_eq!(source.to_string(), line);
+        }
     }
 }

@@ -8,9 +8,9 @@ use anyhow::{Result, anyhow};
 use ember_cli::failure;
 use ember_cli::program::{CommonArgs, Notes, Outcome, exit};
 use ember_cli::terminal::{say, typed};
-use ember_host::{file_error::with_causes, interrupt::Interrupt, output};
+use ember_host::{file_error::with_causes, interrupt::Interrupt};
 use ember_model::device::{self, DeviceError, Selected};
-use ember_study::{error::Error, plot::loss_svg};
+use ember_study::{error::Error, plot::own_loss_svg};
 use ember_training::config::{self, ConfigError, Settings};
 use ember_training::distributed::watch::{Event, Gone};
 use ember_training::distributed::{self, ProcessGroup, Program};
@@ -91,14 +91,8 @@ fn conclude(trained: &Trained, notes: &Notes) {
 
 /// Draws the losses of a run into its folder.
 fn draw(run: &RunFolder) -> Result<(), Error> {
-    let picture = run.file(folder::PLOT);
-    // Opening a pipe for writing would block.
-    if picture.metadata().is_ok_and(|there| !there.is_file()) {
-        let line = format!("cannot write {}: it is not a regular file", picture.display());
-        return Err(Error::Write { what: "picture", source: output::Error::Refused(line) });
-    }
     let rows: Vec<Row> = jsonl::read(&run.file(folder::METRICS))?;
-    loss_svg(&rows, &run.name(), &picture)
+    own_loss_svg(&rows, &run.name(), &run.file(folder::PLOT))
 }
 
 /// On the built-in corpus: where the loss lies between the forgetful predictor's loss and the

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::prelude::*;
 use ember_study::compare::{self, Axis, Record, Scale, Style, chart, differences, differing, svg, table};
-use ember_study::{error::Error as StudyError, plot::loss_svg};
+use ember_study::{error::Error as StudyError, plot::loss_svg, plot::own_loss_svg};
 
 /// Arguments of `compare`.
 #[derive(Args, Debug)]
@@ -89,9 +89,10 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
         return Ok(Outcome::Done);
     };
     match own {
-        Some(own) => match loss_svg(&own.rows, &own.name, &path) {
+        Some(own) if args.svg.is_some() => loss_svg(&own.rows, &own.name, &path)?,
+        Some(own) => match own_loss_svg(&own.rows, &own.name, &path) {
             // Without --svg this is only a note: the run's folder may be read-only.
-            Err(StudyError::Write { source, .. }) if args.svg.is_none() => {
+            Err(StudyError::Write { source, .. }) => {
                 notes.say(format!("{}; --svg FILE draws the losses elsewhere", with_causes(&source)));
                 return Ok(Outcome::Done);
             }

@@ -63,6 +63,8 @@ fn a_run_is_drawn_again_from_its_log_and_beside_others() {
             "{}",
             ran.err
         );
+        let ran = place.train("compare a").succeeds();
+        assert!(ran.err.ends_with("a/loss.svg: it is not a regular file; --svg FILE draws the losses elsewhere\n"));
     }
 
     // A killed run may have half a line at the end of its log, and no configuration.
