@@ -7,10 +7,10 @@ use ember_model::Gpt;
 use serde::Serialize;
 
 use super::meter::{Meter, positive};
-use super::modes::{Plan, clipped_step, generation::logits_without_cache};
+use super::modes::{Plan, Stepper, generation::logits_without_cache};
 use crate::batch::batch_logits;
 use crate::error::Result;
-use ember_training::{config::precision::float_dtype, step::optimizer::Optimizer};
+use ember_training::config::precision::float_dtype;
 
 /// The costs at one length.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -55,7 +55,7 @@ pub fn measure(
     let Plan { batch, repeats, config, .. } = plan;
     let of_inference = gpt.precision();
     gpt = gpt.with_precision(float_dtype(config.precision));
-    let mut optimizer = Optimizer::new(config);
+    let mut stepper = Stepper::new(config);
     let mut all = Vec::new();
     for time in lengths(batch.context_length) {
         begins(time);
@@ -71,15 +71,12 @@ pub fn measure(
         for repeat in 0..=*repeats {
             plan.proceed()?;
             let before = meter.begin_peak()?;
-            let (stepped, step_s) = meter.time(|| {
-                let gradients = plan.gradient_of(&gpt, &row);
-                Ok(clipped_step(gpt, gradients, &mut optimizer))
-            })?;
+            let (stepped, step_s) = meter.time(|| Ok(stepper.step(gpt, &row)))?;
             gpt = stepped;
             if repeat > 0 {
                 times.push(step_s);
                 // The moments were in memory before.
-                held = weights_bytes + 4 * optimizer.values() as i64 + meter.peak()? - before;
+                held = weights_bytes + 4 * stepper.optimizer.values() as i64 + meter.peak()? - before;
             }
         }
         all.push(Growth { training_s: Spread::of(times).median, training_bytes: positive(held), ..growth });

@@ -3,6 +3,7 @@
 
 pub mod generation;
 mod plan;
+mod step;
 
 use burn::{module::Module, optim::GradientsParams, tensor::Tensor};
 use ember_data::windows::Batch;
@@ -14,13 +15,15 @@ use ember_model::{Gpt, GptConfig};
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
 use super::meter::{Meter, nodes_made, positive};
 use super::{Entry, flops, flops::attended};
-use crate::batch::{batch_logits, next_token_loss};
+use crate::batch::batch_logits;
 use crate::error::Result;
 use ember_training::memory::prediction::{Kernels, Parts, Prediction, Sizes, training::Step};
-use ember_training::step::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
+use ember_training::step::gradient::{Passes, differentiate, of_batch, scaled_objective};
+use ember_training::step::optimizer::{WeightAverage, global_norm};
 use ember_training::{config::precision::float_dtype, memory::prediction};
 
 pub use plan::Plan;
+pub(super) use step::Stepper;
 
 /// Total seconds after which a mode is not timed again.
 const ENOUGH_S: f64 = 10.0;
@@ -236,7 +239,7 @@ impl Ledger<'_> {
     fn training_step(&mut self, mut gpt: Gpt) -> Result<Entry> {
         let plan = self.plan;
         let config = gpt.config().clone();
-        let mut optimizer = Optimizer::new(&plan.config);
+        let mut stepper = Stepper::new(&plan.config);
         let mut times = Vec::new();
 
         // No parameter requires a gradient, so no graph is left behind; dropout is active.
@@ -246,30 +249,35 @@ impl Ledger<'_> {
         self.reference = Vec::new();
 
         let before = self.meter.begin_peak()?;
-        gpt = step(gpt, plan, &mut optimizer);
-        if optimizer.average().is_some() {
+        gpt = stepper.step(gpt, &plan.batch);
+        if stepper.optimizer.average().is_some() {
             // The first average shares the weights' memory: it has its own from the second step on.
-            gpt = step(gpt, plan, &mut optimizer);
+            gpt = stepper.step(gpt, &plan.batch);
         }
         let remembered = self.meter.live()? - before;
-        let average = 4 * optimizer.average().map_or(0, WeightAverage::values) as i64;
+        let average = 4 * stepper.optimizer.average().map_or(0, WeightAverage::values) as i64;
+
+        let passes = stepper.passes(&gpt);
+        let mut predicted = Step::new(&plan.config, &config, self.kernels).parts();
+        if passes.in_segments(plan.tokens() * config.vocab_size) {
+            (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
+        }
 
         // Phase by phase, with the moments in memory as in every step but the first.
         let before = self.meter.begin_peak()?;
-        let (gradients, [kept, logits_bytes], graph_nodes) = self.phases(&gpt, before)?;
+        // The loss keeps the logits' gradient in place of the logits, and of the same size.
+        let logits_bytes = predicted.logits_bytes as i64;
+        let (gradients, kept, graph_nodes) = self.phases(&gpt, &passes, before, logits_bytes)?;
         let gradients_bytes = self.meter.live()? - before;
-        gpt = clipped_step(gpt, gradients, &mut optimizer);
+        let grad_norm = global_norm(&gpt, &gradients);
+        gpt = stepper.follow(gpt, gradients, grad_norm);
         let peak = self.meter.peak()? - before;
 
         while times.len() < plan.repeats && times.iter().sum::<f64>() < ENOUGH_S {
             plan.proceed()?;
-            let (stepped, time_s) = self.meter.time(|| Ok(step(gpt, plan, &mut optimizer)))?;
+            let (stepped, time_s) = self.meter.time(|| Ok(stepper.step(gpt, &plan.batch)))?;
             gpt = stepped;
             times.push(time_s);
-        }
-        let mut predicted = Step::new(&plan.config, &config, self.kernels).parts();
-        if plan.in_segments(&gpt) {
-            (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
         }
         let forward = prediction::operation_count(&config);
         Ok(Entry {
@@ -292,31 +300,24 @@ impl Ledger<'_> {
         })
     }
 
-    /// The gradient, with the bytes of activations and logits that the graph keeps, and the number
-    /// of its nodes. A pass in segments never keeps all of them at once: then both are 0.
-    fn phases(&mut self, gpt: &Gpt, before: i64) -> Result<(GradientsParams, [i64; 2], u64)> {
-        let plan = self.plan;
-        if plan.in_segments(gpt) {
-            let (gradients, graph_nodes) = nodes_made(|| plan.gradient(gpt));
-            return Ok((gradients, [0, 0], graph_nodes));
+    /// The gradient, the bytes of activations that the graph keeps beside the logits, and the
+    /// number of its nodes. A pass in segments never keeps all activations at once: then they are 0.
+    fn phases(
+        &mut self,
+        gpt: &Gpt,
+        passes: &Passes,
+        before: i64,
+        logits_bytes: i64,
+    ) -> Result<(GradientsParams, i64, u64)> {
+        let batch = &self.plan.batch;
+        if passes.in_segments(self.plan.tokens() * gpt.config().vocab_size) {
+            let (gradients, graph_nodes) = nodes_made(|| of_batch(gpt, batch, passes).gradients);
+            return Ok((gradients, 0, graph_nodes));
         }
-        DropoutMask::seed(plan.config.seed);
-        let (loss, graph_nodes) = nodes_made(|| next_token_loss(gpt, &plan.batch));
-        // The loss keeps the logits' gradient in place of the logits.
-        let logits_bytes = 4 * (plan.tokens() * gpt.config().vocab_size) as i64;
+        let (objective, graph_nodes) = nodes_made(|| scaled_objective(gpt, batch, passes));
         let kept = self.meter.live()? - before - logits_bytes;
-        Ok((GradientsParams::from_grads(loss.backward(), gpt), [kept, logits_bytes], graph_nodes))
+        Ok((differentiate(gpt, objective, passes), kept, graph_nodes))
     }
-}
-
-fn step(gpt: Gpt, plan: &Plan, optimizer: &mut Optimizer) -> Gpt {
-    let gradients = plan.gradient(&gpt);
-    clipped_step(gpt, gradients, optimizer)
-}
-
-pub(super) fn clipped_step(gpt: Gpt, gradients: GradientsParams, optimizer: &mut Optimizer) -> Gpt {
-    let scale = clip_scale(global_norm(&gpt, &gradients), 1.0);
-    optimizer.step(gpt, gradients, scale, 0.0)
 }
 
 /// Operations of one inference pass, without dropout.

@@ -121,6 +121,18 @@ fn the_modes_are_what_they_say() {
     assert!(ran.out.contains("decode uncached"), "{}", ran.out);
 }
 
+/// In float16 the loss is scaled, and the gradient divided by the scale.
+#[test]
+fn a_step_in_float16_with_a_regularised_loss_is_measured() {
+    let keys =
+        "--set precision=f16 --set z_loss=0.01 --set label_smoothing=0.1 --batch-size 2 --time 24 --new-tokens 3";
+    let arguments = format!("ledger --config stories-cpu {keys} --repeats 1 --device cpu --format json");
+    let lines = Place::new().train(&arguments).succeeds().json();
+    let step = mode(&lines, "training_step");
+    assert!(step["time_s"].as_f64() > Some(0.0) && step["graph_nodes"].as_u64() > Some(0), "{step}");
+    assert!(step["measured"]["activations_bytes"].as_u64() > Some(0), "{step}");
+}
+
 /// A mode takes ten seconds here.
 #[cfg(unix)]
 #[test]

@@ -1,11 +1,9 @@
-//! The batch of every mode, and how training runs it.
+//! The batch of every mode, and what is done with it.
 
-use burn::optim::{GradientsAccumulator, GradientsParams};
 use ember_data::windows::Batch;
-use ember_model::Gpt;
 
 use crate::error::{Result, proceed_if};
-use ember_training::{config::TrainConfig, memory::prediction::Sizes, step::gradient, step::gradient::Passes};
+use ember_training::{config::TrainConfig, memory::prediction::Sizes};
 
 /// The common input of every mode.
 pub struct Plan<'a> {
@@ -32,30 +30,6 @@ impl Plan<'_> {
     /// The batch's size.
     pub fn sizes(&self) -> Sizes {
         Sizes { batch: self.batch.batch_size, time: self.batch.context_length }
-    }
-
-    /// How the batch goes through the model in training.
-    fn passes(&self, gpt: &Gpt) -> Passes {
-        let TrainConfig { activation_checkpointing, micro_batch, seed, .. } = self.config;
-        let passes = Passes { activation_checkpointing, ..Passes::plain(micro_batch, seed) };
-        passes.on(&gpt.device())
-    }
-
-    /// Whether a training pass runs in segments.
-    pub(super) fn in_segments(&self, gpt: &Gpt) -> bool {
-        self.passes(gpt).in_segments(self.tokens() * gpt.config().vocab_size)
-    }
-
-    /// The gradient of the batch, as training computes it.
-    pub(super) fn gradient(&self, gpt: &Gpt) -> GradientsParams {
-        self.gradient_of(gpt, &self.batch)
-    }
-
-    /// The gradient of another batch.
-    pub(crate) fn gradient_of(&self, gpt: &Gpt, batch: &Batch) -> GradientsParams {
-        let mut gradients = GradientsAccumulator::new();
-        gradient::pass(gpt, batch, 0, 1.0, &self.passes(gpt), &mut gradients);
-        gradients.grads()
     }
 
     /// Number of each row's tokens before decoding begins.

@@ -111,5 +111,29 @@ pub fn pass(
     cross_entropy
 }
 
+/// The gradient of a step that is a single pass over `batch`, as [`enqueue`] computes it from the
+/// windows of a text.
+pub fn of_batch(gpt: &Gpt, batch: &Batch, passes: &Passes) -> Enqueued {
+    let mut gradients = GradientsAccumulator::new();
+    let loss = pass(gpt, batch, passes.first_pass, 1.0 / passes.loss_scale, passes, &mut gradients);
+    let gradients = loss_scale::unscaled(gpt, gradients.grads(), passes.loss_scale);
+    Enqueued { losses: vec![loss], gradients }
+}
+
+/// The first half of [`of_batch`], not in segments: the objective times the loss scale, one value,
+/// with its graph. What the graph keeps can be measured before [`differentiate`] frees it.
+pub fn scaled_objective(gpt: &Gpt, batch: &Batch, passes: &Passes) -> Tensor<1> {
+    let (divisor, mut none) = (1.0 / passes.loss_scale, GradientsAccumulator::new());
+    let pass = Pass { gpt, targets: &batch.targets, divisor, passes, gradients: &mut none };
+    passes.reseed(&[passes.first_pass]);
+    pass.loss(gpt.hidden(inputs(gpt, batch))).objective
+}
+
+/// The second half of [`of_batch`]: the gradient of the objective, from [`scaled_objective`].
+pub fn differentiate(gpt: &Gpt, scaled_objective: Tensor<1>, passes: &Passes) -> GradientsParams {
+    let gradients = GradientsParams::from_grads(scaled_objective.backward(), gpt);
+    loss_scale::unscaled(gpt, gradients, passes.loss_scale)
+}
+
 #[cfg(test)]
 mod tests;

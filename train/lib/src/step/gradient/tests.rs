@@ -137,6 +137,22 @@ fn half_precision_gives_nearly_the_same_gradient() {
 }
 
 #[test]
+fn a_step_of_one_pass_has_the_same_gradient_in_two_halves() {
+    let gpt = model(&gpt2(0.0));
+    for loss_scale in [1.0, 4096.0] {
+        let passes = Passes { loss_scale, first_pass: 4, ..passes() };
+        let Enqueued { losses, gradients } = of_batch(&gpt, &batch(), &passes);
+        let [loss] = &losses[..] else { panic!("{} losses", losses.len()) };
+        let whole = named(&gpt, loss.clone(), gradients);
+        let gradients = differentiate(&gpt, scaled_objective(&gpt, &batch(), &passes), &passes);
+        assert!(named(&gpt, loss.clone(), gradients) == whole, "{loss_scale}");
+        let mut gradients = GradientsAccumulator::new();
+        pass(&gpt, &batch(), 4, 1.0, &passes, &mut gradients);
+        assert!(named(&gpt, loss.clone(), gradients.grads()) == whole, "{loss_scale}");
+    }
+}
+
+#[test]
 fn a_scale_of_the_loss_leaves_the_gradient() {
     let gpt = model(&gpt2(0.0));
     assert!(numbers(&gpt, Passes { loss_scale: 4096.0, ..passes() }) == numbers(&gpt, passes()));
