@@ -32,25 +32,27 @@ impl Reader for Csv {
 
     fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let name = content.name();
-        let mut table = open(content)?;
+        let (mut table, fields) = open(content)?;
         let delimiter = table.get_ref().delimiter;
-        let fields = table.headers().cloned();
-        let fields = fields.map_err(|error| table.get_ref().failed(content, 1, error))?;
-        table.get_ref().ensure_closed(name, 1)?;
         let wanted = &content.options.field;
         let Some(index) = fields.iter().position(|field| field.trim() == wanted) else {
             let fields = fields.iter().map(str::to_owned).collect();
             return Err(Error::NoField { what: format!("{name} has no field \"{wanted}\""), fields }.into());
         };
         let mut row = StringRecord::new();
+        // The fields of each row that come before those that the first row names.
+        let mut unnamed = 0;
         for number in 2u64.. {
-            table.get_mut().row_bytes = 0;
-            let has_row = table.read_record(&mut row);
-            if !has_row.map_err(|error| table.get_ref().failed(content, number, error))? {
+            if !next_row(&mut table, content, number, &mut row)? {
                 break;
             }
-            table.get_ref().ensure_closed(name, number)?;
-            if row.iter().skip(fields.len()).any(|surplus| !surplus.trim().is_empty()) {
+            if number == 2 && row.len() == fields.len() + 1 {
+                unnamed = usize::from(rows_have_names(&mut table, content, &mut row)?);
+                // That has read the table to its end.
+                (table, _) = open(content)?;
+                next_row(&mut table, content, number, &mut row)?;
+            }
+            if row.iter().skip(unnamed + fields.len()).any(|surplus| !surplus.trim().is_empty()) {
                 let what = format!(
                     "has more fields than the first row names; name them there too, or put quotation marks around text with {}",
                     delimiter_plural(delimiter)
@@ -58,7 +60,7 @@ impl Reader for Csv {
                 return Err(Error::unusable(format!("{name}: row {number}"), what).into());
             }
             // A row may have fewer fields than the first.
-            if let Some(text) = row.get(index).filter(|text| !text.is_empty()) {
+            if let Some(text) = row.get(unnamed + index).filter(|text| !text.is_empty()) {
                 sink(Event::Text(text))?;
                 sink(Event::EndOfDocument)?;
             }
@@ -67,8 +69,48 @@ impl Reader for Csv {
     }
 }
 
-/// Opens a table; detects from its beginning the delimiter and whether fields are quoted.
-fn open<'a>(content: &'a Content<'_>) -> Result<csv::Reader<Bounded<'a>>, Error> {
+/// Reads the next row, which has this number; returns whether there is one.
+fn next_row(
+    table: &mut csv::Reader<Bounded<'_>>,
+    content: &Content<'_>,
+    number: u64,
+    row: &mut StringRecord,
+) -> Result<bool, Error> {
+    table.get_mut().row_bytes = 0;
+    let has_row = table.read_record(row).map_err(|error| table.get_ref().failed(content, number, error))?;
+    if has_row {
+        table.get_ref().ensure_closed(content.name(), number)?;
+    }
+    Ok(has_row)
+}
+
+/// Whether each row begins with its name, for which the first row has no field, as R's
+/// `write.table` writes it. `row` is row 2, which has one field more than the first row; so must
+/// all others. Reads the table until a row differs.
+///
+/// Rows that end with a delimiter look the same, but for their empty last field. So does text with
+/// one comma in each row, but for the blank after the comma. Most rows decide; one alone does not.
+fn rows_have_names(
+    table: &mut csv::Reader<Bounded<'_>>,
+    content: &Content<'_>,
+    row: &mut StringRecord,
+) -> Result<bool, Error> {
+    let fields = row.len();
+    let (mut rows, mut named) = (0u64, 0u64);
+    while row.len() == fields {
+        rows += 1;
+        let ends = row.get(fields - 1).is_none_or(|last| last.trim().is_empty());
+        named += u64::from(!ends && !row.iter().any(|field| field.starts_with(' ')));
+        if !next_row(table, content, rows + 2, row)? {
+            return Ok(rows > 1 && named * 2 > rows);
+        }
+    }
+    Ok(false)
+}
+
+/// Opens a table and reads its first row, which names the fields; detects from its beginning the
+/// delimiter and whether fields are quoted.
+fn open<'a>(content: &'a Content<'_>) -> Result<(csv::Reader<Bounded<'a>>, StringRecord), Error> {
     let mut header = Vec::new();
     let mut text = content.text()?;
     let read = text.by_ref().take(SNIFFED_BYTES).read_to_end(&mut header);
@@ -84,7 +126,10 @@ fn open<'a>(content: &'a Content<'_>) -> Result<csv::Reader<Bounded<'a>>, Error>
     let text = Box::new(io::Cursor::new(header).chain(text));
     let state = is_quoted.then_some(FieldState::Begin);
     let bounded = Bounded { text, delimiter, state, row_bytes: 0, ends_quoted: false };
-    Ok(ReaderBuilder::new().delimiter(delimiter).quoting(is_quoted).flexible(true).from_reader(bounded))
+    let mut table = ReaderBuilder::new().delimiter(delimiter).quoting(is_quoted).flexible(true).from_reader(bounded);
+    let fields = table.headers().cloned().map_err(|error| table.get_ref().failed(content, 1, error))?;
+    table.get_ref().ensure_closed(content.name(), 1)?;
+    Ok((table, fields))
 }
 
 /// The delimiter that Excel's line before the first row (`sep=;`) declares, and the length of that
@@ -278,6 +323,37 @@ mod tests {
         }
         // Spreadsheets end rows like that; no text is lost.
         assert_eq!(read("a.csv", "id,text\n1,one,,\n2\n3,two, \n").unwrap(), ["one", "two"]);
+    }
+
+    #[test]
+    fn names_of_rows_for_which_the_first_row_has_no_field_are_left_out() {
+        let documents = |name: &str, table: &str| read(name, table).unwrap();
+        // As R's `write.table` writes it: with commas, with tabs and without quotation marks.
+        let commas = "\"text\",\"stars\"\n\"1\",\"one, two\",5\n\"2\",\"three\",NA\n";
+        assert_eq!(documents("a.csv", commas), ["one, two", "three"]);
+        assert_eq!(documents("a.tsv", "stars\ttext\na\t5\tone\nb\t4\t\nc\t3\tthree\n"), ["one", "three"]);
+        assert_eq!(documents("a.csv", "text;id\r\na;one;1\r\nb;two;2\r\n"), ["one", "two"]);
+        // As its `write.csv` does: an empty field names the names.
+        assert_eq!(documents("a.csv", "\"\",\"text\"\n\"1\",\"one\"\n\"2\",\"two\"\n"), ["one", "two"]);
+        let long = format!("id,text\n{}", "x,1,one\n".repeat(40_000));
+        assert_eq!(documents("a.csv", &long), vec!["one"; 40_000]);
+        // Rows that end with a delimiter have no names.
+        assert_eq!(documents("a.csv", "id,text\n1,one,\n2,two,\n"), ["one", "two"]);
+        // Nor has a table in which a row has another number of fields, or all have a comma in their text.
+        for (rows, number) in [
+            ("a,1,one\nb,2,two\n3,three\n", 2),
+            ("a,1,one\nb,2,two,three\n", 2),
+            ("1,one,\n2,two,three\n3,four,\n", 3),
+            ("1,one, two\n2,three, four\n", 2),
+        ] {
+            let line = read("a.csv", &format!("id,text\n{rows}")).unwrap_err();
+            assert!(line.starts_with(&format!("a.csv: row {number} has more fields than")), "{rows:?}: {line}");
+        }
+        let open = "id,text\na,1,one\nb,2,\"two\nc,3,three\n";
+        assert_eq!(
+            read("a.csv", open).unwrap_err().split(';').next(),
+            Some("a.csv: row 3 has a quotation mark that is not closed")
+        );
     }
 
     #[test]
