@@ -350,6 +350,31 @@ fn a_chat_of_facebook_begins_with_its_oldest_message_and_is_written_right() {
 }
 
 #[test]
+fn an_encrypted_chat_of_messenger_is_read_in_the_order_of_its_times() {
+    let message = |sender: &str, time: u64, text: &str, more: &str| {
+        format!("{{{more}, \"senderName\": \"{sender}\", \"text\": \"{text}\", \"timestamp\": {time}}}")
+    };
+    let text = r#""isUnsent": false, "type": "text""#;
+    let mut messages = [
+        message("Ann", 1_700_000_000_000, "Ã© is naïve?", text),
+        message("Zoé", 1_700_000_000_001, "One\\nand two.", text),
+        message("Ann", 1_700_000_000_002, "Gone.", r#""isUnsent": true, "type": "text""#),
+        message("Ann", 1_700_000_000_003, "", r#""isUnsent": false, "type": "media""#),
+        message("Ann", 1_700_000_000_004, "You sent something.", r#""isUnsent": false, "type": "placeholder""#),
+        message("Ann", 1_700_000_000_005, "https://example.org", r#""isUnsent": false, "type": "link""#),
+    ];
+    for _ in ["oldest first", "newest first"] {
+        let chat = format!(
+            "{{\"participants\": [\"Ann\", \"Zoé\"], \"threadName\": \"Zoé\", \"messages\": [{}]}}",
+            messages.join(", ")
+        );
+        let expected = "Ann: Ã© is naïve?\nZoé: One\nand two.\nAnn: https://example.org\n";
+        assert_eq!(text_of("a.json", chat.as_bytes()), expected);
+        messages.reverse();
+    }
+}
+
+#[test]
 fn a_flat_file_of_opendocument_is_read_as_the_package_is() {
     let picture = "<draw:frame><draw:image><office:binary-data>AAAA</office:binary-data></draw:image></draw:frame>";
     let file = format!(

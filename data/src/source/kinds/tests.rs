@@ -43,6 +43,7 @@ fn content_counts_before_the_name_and_names_of_other_texts_do_not() {
         ("a.txt", b"2021-05-03 10:00 - up early\n2021-05-04 10:00 - late\n", "text"),
         ("a.json", b"{\"name\": \"a\", \"type\": \"personal_chat\", \"messages\": []}", "chat_json"),
         ("message_1.json", b"{\"participants\": [], \"messages\": [{\"sender_name\": \"a\"}]}", "chat_json"),
+        ("Ann_1.json", b"{\"participants\": [\"Ann\"], \"messages\": [{\"senderName\": \"a\"}]}", "chat_json"),
         ("package.json", b"{\"name\": \"a\", \"type\": \"module\"}", "text"),
         ("a.txt", b"12.03.24, 18.05 - Ann: hello\n", "whatsapp"),
         ("page", b"From: <Saved by Blink>\nMIME-Version: 1.0\n", "mhtml"),

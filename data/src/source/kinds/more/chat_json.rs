@@ -1,9 +1,9 @@
 //! Chats in JSON: exports of Telegram (one chat, or all), DiscordChatExporter, Facebook and
-//! Instagram.
+//! Instagram, and Messenger (end-to-end encrypted chats, which have an export of their own).
 //!
 //! The file is streamed message by message, so that its size does not matter. Facebook's files
-//! begin with the newest message, so all turns are held in memory and emitted in reverse.
-//! Unexpected values in a message count as missing.
+//! begin with the newest message, so all turns are held in memory and emitted in reverse; so are
+//! Messenger's, unless their times say otherwise. Unexpected values in a message count as missing.
 
 use super::json_text::JsonText;
 use crate::source::event::{EventSink, Halt};
@@ -40,7 +40,8 @@ impl Reader for ChatJson {
         // The list of participants comes first, and may be longer than the known beginning.
         let mut signs = text.chars().filter(|sign| !sign.is_whitespace());
         let names_first = "{\"participants\":[{\"name\":".chars().all(|sign| signs.next() == Some(sign));
-        let facebook = has("\"participants\"") && (names_first || has("\"sender_name\""));
+        let has_sender = has("\"sender_name\"") || has("\"senderName\"");
+        let facebook = has("\"participants\"") && (names_first || has_sender);
         start.name.ends_with(".json") && text.starts_with('{') && (telegram || discord || facebook)
     }
 
@@ -81,10 +82,23 @@ struct Message {
     /// Facebook's.
     #[serde(default)]
     sender_name: Option<JsonText>,
-    #[serde(default)]
+    #[serde(default, alias = "isUnsent")]
     is_unsent: Option<bool>,
     #[serde(default)]
     call_duration: Option<IgnoredAny>,
+    /// Messenger's.
+    #[serde(default, rename = "senderName")]
+    encrypted_sender: Option<JsonText>,
+    #[serde(default)]
+    timestamp: Option<Time>,
+}
+
+/// A message's time, if it is a number: Discord's is a text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Time {
+    Milliseconds(f64),
+    Other(IgnoredAny),
 }
 
 /// An entry in a list of messages.
@@ -123,24 +137,34 @@ fn non_empty(text: Option<JsonText>) -> Option<String> {
 }
 
 impl Message {
+    /// When it was sent, for Messenger's.
+    fn milliseconds(&self) -> Option<f64> {
+        match self.timestamp {
+            Some(Time::Milliseconds(time)) => Some(time),
+            Some(Time::Other(_)) | None => None,
+        }
+    }
+
     /// The message as a line `name: text`; `None` for a system message or one without text.
     fn turn(self) -> Option<String> {
         let is_message = match non_empty(self.kind).as_deref() {
             // 20 and 23 are Discord's replies to commands, for which the exporter has no names.
             None | Some("message" | "Default" | "Reply" | "20" | "23") => true,
-            Some("service" | "Call" | "Subscribe" | "Unsubscribe") => false,
+            // Messenger's placeholders stand for what it does not export.
+            Some("service" | "Call" | "Subscribe" | "Unsubscribe" | "placeholder") => false,
             // Discord's many other types are system messages.
             Some(_) => self.author.is_none(),
         };
         if !is_message || self.call_duration.is_some() || self.is_unsent == Some(true) {
             return None;
         }
-        let is_facebooks = self.sender_name.is_some();
+        let (is_facebooks, is_messengers) = (self.sender_name.is_some(), self.encrypted_sender.is_some());
         let fix = |text: String| if is_facebooks { fix_mojibake(text) } else { text };
         let author = self.author.and_then(Author::name);
-        let name = non_empty(self.from).or(non_empty(self.sender_name)).or(author).map_or_else(|| "?".to_owned(), fix);
+        let sender = non_empty(self.sender_name).or(non_empty(self.encrypted_sender));
+        let name = non_empty(self.from).or(sender).or(author).map_or_else(|| "?".to_owned(), fix);
         let text = non_empty(self.text).or(non_empty(self.content)).map(fix)?;
-        let is_notice = is_facebooks && is_notice(&name, &text);
+        let is_notice = (is_facebooks || is_messengers) && is_notice(&name, &text);
         (!text.trim().is_empty() && !is_notice).then(|| format!("{name}: {text}\n"))
     }
 }
@@ -157,6 +181,32 @@ fn is_notice(name: &str, text: &str) -> bool {
 fn fix_mojibake(text: String) -> String {
     let bytes: Option<Vec<u8>> = text.chars().map(|character| u8::try_from(character).ok()).collect();
     bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or(text)
+}
+
+/// The turns of a chat that is held in memory, and the times of its first and last message.
+#[derive(Default)]
+struct Held {
+    turns: Vec<String>,
+    first: Option<f64>,
+    last: Option<f64>,
+}
+
+impl Held {
+    fn push(&mut self, turn: String, milliseconds: Option<f64>) {
+        self.turns.push(turn);
+        self.first = self.first.or(milliseconds);
+        self.last = milliseconds.or(self.last);
+    }
+
+    /// The turns from the oldest to the newest. The first is the newest unless the times show that
+    /// it is the oldest.
+    fn in_order(mut self) -> Vec<String> {
+        let is_oldest_first = self.first.zip(self.last).is_some_and(|(first, last)| first < last);
+        if !is_oldest_first {
+            self.turns.reverse();
+        }
+        self.turns
+    }
 }
 
 /// Deserializes an object that contains messages or chats, and emits them.
@@ -210,20 +260,21 @@ impl<'de> Visitor<'de> for Chat<'_, '_> {
             #[serde(default)]
             name: Option<JsonText>,
         }
-        // Facebook's objects begin with the participants, and have the title at the end.
-        let (mut title, mut newest_first) = (None, None::<Vec<String>>);
+        // Facebook's and Messenger's objects begin with the participants; Facebook's have the title
+        // at the end.
+        let (mut title, mut held) = (None, None::<Held>);
         while let Some(key) = map.next_key::<String>()? {
-            match (key.as_str(), &mut newest_first) {
-                ("name" | "title", _) => title = non_empty(map.next_value()?),
+            match (key.as_str(), &mut held) {
+                ("name" | "title" | "threadName", _) => title = non_empty(map.next_value()?),
                 ("channel", _) => {
                     title = map.next_value::<Option<Channel>>()?.and_then(|channel| non_empty(channel.name));
                 }
                 ("participants", None) => {
                     map.next_value::<IgnoredAny>()?;
-                    newest_first = Some(Vec::new());
+                    held = Some(Held::default());
                 }
                 ("messages", Some(held)) => {
-                    held.clear();
+                    *held = Held::default();
                     map.next_value_seed(Messages { chat: self.reborrow(), held: Some(held) })?;
                 }
                 ("messages", None) => {
@@ -236,9 +287,10 @@ impl<'de> Visitor<'de> for Chat<'_, '_> {
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        if let Some(turns) = newest_first.filter(|turns| !turns.is_empty()) {
+        if let Some(turns) = held.map(Held::in_order).filter(|turns| !turns.is_empty()) {
+            // A title of Messenger's is right already, and stays.
             self.begin_chat::<A::Error>(title.map(fix_mojibake))?;
-            for turn in turns.iter().rev() {
+            for turn in &turns {
                 self.emit::<A::Error>(Event::Text(turn))?;
             }
             self.emit::<A::Error>(Event::EndOfDocument)?;
@@ -250,8 +302,8 @@ impl<'de> Visitor<'de> for Chat<'_, '_> {
 /// Deserializes a list of messages.
 struct Messages<'a, 'b> {
     chat: Chat<'a, 'b>,
-    /// The destination of turns that come in reverse order; the others are emitted at once.
-    held: Option<&'a mut Vec<String>>,
+    /// The destination of turns that may come in reverse order; the others are emitted at once.
+    held: Option<&'a mut Held>,
 }
 
 /// Deserializes a list of chats.
@@ -276,6 +328,7 @@ impl<'de> Visitor<'de> for Messages<'_, '_> {
         let mut held_bytes = 0;
         while let Some(entry) = list.next_element::<Entry>()? {
             let Entry::Message(message) = entry else { continue };
+            let milliseconds = message.milliseconds();
             let Some(turn) = message.turn() else { continue };
             let Some(held) = &mut self.held else {
                 self.chat.emit::<A::Error>(Event::Text(&turn))?;
@@ -291,7 +344,7 @@ impl<'de> Visitor<'de> for Messages<'_, '_> {
                 *self.chat.halted = Some(Error::unusable(self.chat.name, what).into());
                 return Err(A::Error::custom("stopped"));
             }
-            held.push(turn);
+            held.push(turn, milliseconds);
         }
         Ok(())
     }
