@@ -1,5 +1,5 @@
 //! Files of other programs that no reader here supports, and what to save them as instead. Half of
-//! them are zip archives, whose XML would otherwise be read as text.
+//! them are XML, mostly in a zip archive, which would otherwise be read as text.
 
 use super::{archive::Archive, encoding, start::Start};
 
@@ -30,8 +30,13 @@ impl Foreign {
         [Self::Document, Self::Spreadsheet, Self::Slides, Self::KindleBook, Self::OutlookMail, Self::Packed];
 
     /// Recognises a file by its name, unless its content is plain text all the same; a packed file
-    /// also by its magic number.
+    /// also by its magic number, and a flat OpenDocument file by what it declares to be.
     pub fn of(start: &Start) -> Option<Self> {
+        match start.flat_opendocument() {
+            Some("spreadsheet") => return Some(Self::Spreadsheet),
+            Some("presentation") => return Some(Self::Slides),
+            _ => {}
+        }
         let holds = |is_odd: fn(&u8) -> bool| start.bytes.iter().any(is_odd) && !encoding::may_hold_zeros(&start.bytes);
         let is_archive = Archive::of(start).is_some();
         let is = |foreign: &Self| {

@@ -61,6 +61,33 @@ fn packed_files_that_are_not_read_say_to_unpack_them() {
     assert_eq!(reported, [format!("3 packed files, the first: b.txt.xz {why}")]);
 }
 
+#[test]
+fn flat_spreadsheets_and_slides_are_left_out_as_those_in_packages_are() {
+    let flat = |kind: &str| {
+        format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<office:document office:version=\"1.3\" \
+             office:mimetype=\"application/vnd.oasis.opendocument.{kind}\"><office:body><text:p>One</text:p>\
+             </office:body></office:document>"
+        )
+    };
+    let (sums, slides) = (flat("spreadsheet"), flat("presentation"));
+    let folder = folder_of(&[
+        ("a.txt", b"text"),
+        ("letter.fodt", flat("text").as_bytes()),
+        ("notes.fods", b"a text by the name of a spreadsheet"),
+        ("sums.fods", sums.as_bytes()),
+        ("sums.xml", sums.as_bytes()),
+        ("talk.fodp", slides.as_bytes()),
+    ]);
+    let (files, reported) = listed(folder.path());
+    assert_eq!(files, ["a.txt", "letter.fodt", "notes.fods"]);
+    let expected = [
+        "2 spreadsheets, the first: sums.fods is a spreadsheet; save the sheet that has text as CSV",
+        "1 file of slides: talk.fodp holds slides; save them as PDF",
+    ];
+    assert_eq!(reported, expected);
+}
+
 #[cfg(unix)]
 #[test]
 fn links_to_nothing_and_those_in_archives_are_told() {

@@ -24,4 +24,13 @@ impl Start {
         };
         valid.trim_start()
     }
+
+    /// What a flat OpenDocument file (one XML file) declares to be: `text`, `spreadsheet`,
+    /// `presentation`.
+    pub fn flat_opendocument(&self) -> Option<&str> {
+        let (_, root) = self.text().strip_prefix("<?xml")?.split_once("?>")?;
+        let root = root.trim_start().strip_prefix("<office:document ")?;
+        let (_, kind) = root.split_once("\"application/vnd.oasis.opendocument.")?;
+        kind.split_once('"').map(|(kind, _)| kind)
+    }
 }

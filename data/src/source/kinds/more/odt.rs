@@ -77,10 +77,7 @@ impl Reader for Flat {
     }
 
     fn matches(&self, start: &Start) -> bool {
-        let root = start.text().strip_prefix("<?xml").and_then(|text| text.split_once("?>"));
-        root.is_some_and(|(_, root)| {
-            root.trim_start().starts_with("<office:document ") && root.contains("opendocument.text\"")
-        })
+        start.flat_opendocument() == Some("text")
     }
 
     fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
