@@ -3,7 +3,7 @@
 use super::html::{Page, declared_encoding};
 use crate::source::clean::{Clean, quotes};
 use crate::source::event::{EventSink, Halt};
-use crate::source::guess::count_valid_and_invalid;
+use crate::source::guess::{count_valid_and_invalid, has_escape_to_japanese};
 use crate::source::reader::{About, Reader, emit_document};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error, event::Dated, event::Event};
@@ -161,7 +161,9 @@ pub fn decoded<'a>(
     let charset = part.content_type().and_then(|kind| kind.attribute("charset"));
     let is_reliable =
         charset.is_some_and(|charset| !UNRELIABLE_CHARSETS.iter().any(|other| other.eq_ignore_ascii_case(charset)));
-    if is_reliable || text.is_ascii() {
+    // All bytes of ISO-2022-JP are ASCII.
+    let is_plain = text.is_ascii() && !has_escape_to_japanese(text.as_bytes());
+    if is_reliable || is_plain {
         return Cow::Borrowed(text);
     }
     let raw = message.raw_message.get(part.offset_body as usize..part.offset_end as usize).unwrap_or_default();
@@ -265,6 +267,19 @@ mod tests {
         );
         let cut = "Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: quoted-printable\n";
         assert_eq!(text(cut, b"Das Caf=C3=A9 ist sch=C3=B6n =C3", &options).trim_end(), "Das Café ist schön \u{fffd}");
+        let japanese = "日本語のテキスト、カタカナ。\n";
+        let bytes = encoding_rs::ISO_2022_JP.encode(japanese).0.into_owned();
+        let bytes = &bytes[..];
+        let page = "Content-Type: text/html\n";
+        let ascii = "Content-Type: text/plain; charset=us-ascii\n";
+        let escaped = String::from_utf8_lossy(bytes).replace('=', "=3D").replace('\u{1b}', "=1B");
+        for (header, body) in
+            [("", bytes), (ascii, bytes), (page, bytes), (plain, bytes), (quoted_header, escaped.as_bytes())]
+        {
+            assert_eq!(text(header, body, &options), japanese, "{header}");
+        }
+        let bold = "\u{1b}[1mbold\u{1b}[0m and \u{1b}$B no pairs\n";
+        assert_eq!(text("", bold.as_bytes(), &options), bold);
         let set = ReadOptions { encoding: Some(encoding_rs::WINDOWS_1251), ..ReadOptions::default() };
         assert_eq!(text("", b"\xcf\xf0\xe8\xe2\xe5\xf2\n", &set), "Привет\n");
         let header = "Content-Type: text/plain; charset=koi8-r\n";
