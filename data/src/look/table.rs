@@ -50,7 +50,7 @@ impl fmt::Display for Look {
         if let Some(guesses) = &self.encodings {
             writeln!(f, "{guesses}")?;
         }
-        LeftOut::told(&self.left_out).iter().try_for_each(|kind| writeln!(f, "Left out: {kind}"))
+        LeftOut::summary(&self.left_out).iter().try_for_each(|line| writeln!(f, "Left out: {line}"))
     }
 }
 

@@ -108,8 +108,8 @@ impl<'a> Corpus<'a> {
         self.parts.retain(|part| !matches!(part, Part::File(file) if file.found && names.contains(&*file.name)));
         self.listing.left_out.extend_from_slice(unusable);
         if self.parts.is_empty() {
-            let told = LeftOut::told(&self.listing.left_out).join("; ");
-            return Err(Error::unusable(format!("none of the files can be used; give others ({told})")));
+            let reasons = LeftOut::summary(&self.listing.left_out).join("; ");
+            return Err(Error::unusable(format!("none of the files can be used; give others ({reasons})")));
         }
         Ok(())
     }

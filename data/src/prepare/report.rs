@@ -120,11 +120,11 @@ fn notes(survey: &Survey, bytes: [u64; 2], corpus: &Corpus, tokenizer: &Tokenize
         let counted = if counted.is_empty() { "nothing was found".to_owned() } else { counted.join(", ") };
         notes.push(format!("Masked: {counted}."));
     }
-    let told = LeftOut::told(&corpus.listing.left_out);
-    if corpus.listing.left_out.len() > told.len() {
+    let left_out = LeftOut::summary(&corpus.listing.left_out);
+    if corpus.listing.left_out.len() > left_out.len() {
         notes.push("manifest.json lists everything that was left out, with the reason.".to_owned());
     }
-    notes.extend(told.into_iter().map(|kind| format!("Left out: {kind}")));
+    notes.extend(left_out.into_iter().map(|line| format!("Left out: {line}")));
     notes.extend(guesses(&survey.sources));
     notes.extend(changes(&survey.sources));
     if survey.duplicates.examined < survey.documents {

@@ -100,8 +100,9 @@ impl<'de> Deserialize<'de> for LeftOutKind {
 }
 
 impl LeftOut {
-    /// A line for each kind in `all`: the count, and the reason of the first.
-    pub fn told(all: &[Self]) -> Vec<String> {
+    /// A line for each kind in `all`: the count, and the reason of the first, as in `3 links, the
+    /// first: gone.txt is a link to a missing file`.
+    pub fn summary(all: &[Self]) -> Vec<String> {
         let mut kinds: BTreeMap<LeftOutKind, Vec<&str>> = BTreeMap::new();
         for Self { kind, reason, .. } in all {
             kinds.entry(*kind).or_default().push(reason);

@@ -25,7 +25,7 @@ fn listed(folder: &Path) -> (Vec<String>, Vec<String>) {
     }
     let short = |line: &str| line.replace(&format!("{}/", folder.display()), "");
     let files = listing.files.iter().map(|file| short(&file.name)).collect();
-    (files, LeftOut::told(&listing.left_out).iter().map(|line| short(line)).collect())
+    (files, LeftOut::summary(&listing.left_out).iter().map(|line| short(line)).collect())
 }
 
 /// A tar archive of one file, and of links of these kinds to it.

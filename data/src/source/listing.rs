@@ -101,7 +101,7 @@ impl Listing {
             return Err(Error::unusable(path.display(), "is not a file; pipe it into standard input instead"));
         }
         if self.files.len() == files {
-            let mut reasons = LeftOut::told(&self.left_out[left_out..]);
+            let mut reasons = LeftOut::summary(&self.left_out[left_out..]);
             let ignored = if metadata.is_dir() { ignored_in(path) } else { 0 };
             if ignored > 0 {
                 reasons.push(format!("a .gitignore excludes {}", counted(ignored, "file")));

@@ -185,7 +185,8 @@ fn files_of_other_programs_are_not_taken_for_text_and_say_what_helps() {
     let name = |name: &str| name.strip_prefix(&format!("{}/", folder.0.path().display())).unwrap().to_owned();
     let files: Vec<_> = listing.files.iter().map(|file| name(&file.name)).collect();
     assert_eq!(files, ["a.txt", "plain.doc", "rich.doc", "server.key", "texts.tar/xl/sheet.xml"]);
-    let reported = LeftOut::told(&listing.left_out).join("\n").replace(&format!("{}/", folder.0.path().display()), "");
+    let reported =
+        LeftOut::summary(&listing.left_out).join("\n").replace(&format!("{}/", folder.0.path().display()), "");
     let expected = "3 documents in an unsupported format, the first: letter.doc is a document in an unsupported \
                     format; save it as .docx (LibreOffice converts many at once)\n\
                     1 spreadsheet: sums.xlsx is a spreadsheet; save the sheet that has text as CSV";
@@ -249,7 +250,8 @@ fn pages_and_recipes_that_these_programs_wrote_are_no_text() {
     let name = |name: &str| name.strip_prefix(&format!("{}/", folder.0.path().display())).unwrap().to_owned();
     let files: Vec<_> = listing.files.iter().map(|file| name(&file.name)).collect();
     assert_eq!(files, ["about.md", "mine.html", "other.toml"]);
-    let reported = LeftOut::told(&listing.left_out).join("\n").replace(&format!("{}/", folder.0.path().display()), "");
+    let reported =
+        LeftOut::summary(&listing.left_out).join("\n").replace(&format!("{}/", folder.0.path().display()), "");
     assert_eq!(reported, "3 files written by Ember, the first: plan.toml");
     let line = error_of("page.html", &page(mark));
     assert_eq!(line, "page.html is a page or a recipe that Ember wrote, not text; name the text itself");

@@ -178,8 +178,8 @@ fn left_out(left_out: &[LeftOut]) -> String {
     if left_out.is_empty() {
         return "<p class=\"good\">Nothing was left out.</p>".to_owned();
     }
-    let told: String = LeftOut::told(left_out).iter().map(|line| format!("<li>{}</li>\n", escape(line))).collect();
-    format!("<h3>What was left out, and why</h3>\n<ul class=\"files\">{told}</ul>")
+    let items: String = LeftOut::summary(left_out).iter().map(|line| format!("<li>{}</li>\n", escape(line))).collect();
+    format!("<h3>What was left out, and why</h3>\n<ul class=\"files\">{items}</ul>")
 }
 
 fn languages(look: &Look) -> String {
