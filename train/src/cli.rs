@@ -116,7 +116,7 @@ pub fn main() -> ! {
     cli.common.threads = cli.common.threads.or_else(launch::threads);
     run_program(&cli.common, |interrupt| match run(&cli, interrupt) {
         Err(error) if matches!(error.downcast_ref(), Some(StudyError::Stopped)) => Ok(Outcome::Interrupted),
-        ended => ended.map_err(wording::said),
+        ended => ended.map_err(wording::reworded),
     })
 }
 

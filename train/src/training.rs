@@ -78,7 +78,7 @@ fn conclude(trained: &Trained, notes: &Notes) {
             let why = with_causes(&source);
             notes.say(format!("{why}; `ember-train compare {path} --svg FILE` draws the losses elsewhere"));
         }
-        Err(error) => notes.say(format!("{:#}", wording::said(error.into()))),
+        Err(error) => notes.say(format!("{:#}", wording::reworded(error.into()))),
         Ok(()) if is_finished => notes.say(format!("the losses are drawn in {}", run.file(folder::PLOT).display())),
         Ok(()) => {}
     }

@@ -13,14 +13,14 @@ use ember_training::error::{
 use ember_training::note::Note;
 
 /// The error that ends the program, in the program's words and with its exit code.
-pub fn said(error: anyhow::Error) -> anyhow::Error {
+pub fn reworded(error: anyhow::Error) -> anyhow::Error {
     let elsewhere = error.chain().find_map(|cause| match Error::unwrapped(cause).downcast_ref()? {
         GroupError::SaidElsewhere(code) => Some(*code),
         _ => None,
     });
     match elsewhere {
         Some(code) => SaidElsewhere(code).into(),
-        None => wording::said(error, words),
+        None => wording::reworded(error, words),
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
         let error = Error::from(in_file);
         assert_eq!(exit_code(&error), 2);
         let expected = "a.toml: there is no key \"zzzz\"; `ember-train run --help-config` lists them all";
-        assert_eq!(said(error.into()).to_string(), expected);
+        assert_eq!(reworded(error.into()).to_string(), expected);
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
         let in_training = Error::Device(lost.to_owned());
         let in_a_plan = StudyError::from(in_training);
         let in_a_run = training_error(in_a_plan.into());
-        assert!(said(in_a_run.into()).to_string().starts_with("the device was lost (Unknown: Device is lost), as"));
+        assert!(reworded(in_a_run.into()).to_string().starts_with("the device was lost (Unknown: Device is lost), as"));
     }
 
     #[test]
@@ -238,12 +238,12 @@ mod tests {
             let source = "why".into();
             Error::from(CheckpointError::Save { step: 8, run: "run".into(), latest: None, is_full, source })
         };
-        let said = |is_full| said(saved(is_full).into()).to_string();
+        let line = |is_full| reworded(saved(is_full).into()).to_string();
         let full = "could not save step 8 (free some space and continue with `ember-train resume run`)";
-        assert!(said(true).starts_with(full));
+        assert!(line(true).starts_with(full));
         let kept_out =
             "could not save step 8 (check that the run folder may be written to, and continue with `ember-train";
-        assert!(said(false).starts_with(kept_out));
+        assert!(line(false).starts_with(kept_out));
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
     fn a_missing_tokenizer_is_said_without_the_other_programs_flag() {
         let missing = || tokenizer::Error::Missing("a".into());
         for error in [Error::from(missing()), Error::from(prepare::Error::from(missing()))] {
-            let line = said(error.into()).to_string();
+            let line = reworded(error.into()).to_string();
             assert!(
                 line.starts_with("a has no tokenizer.json") && line.ends_with("put the model's tokenizer there"),
                 "{line}"

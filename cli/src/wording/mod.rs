@@ -50,9 +50,9 @@ pub fn words_by(
     (joined(words), is_usage)
 }
 
-/// The same error, unless `wording`, which only one program has, matches a part of its chain: then
-/// that program's line.
-pub fn said(error: anyhow::Error, wording: Wording) -> anyhow::Error {
+/// The error in one program's words: if `wording`, which only that program has, matches a part of
+/// the chain, an error with the program's line for the whole chain; otherwise the same error.
+pub fn reworded(error: anyhow::Error, wording: Wording) -> anyhow::Error {
     if !error.chain().any(|cause| wording(cause).is_some()) {
         return error;
     }

@@ -114,7 +114,7 @@ fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Docu
     let line = "--field needs --corpus, whose texts it applies to; give both or neither";
     ensure!(args.field.is_none(), UsageError::new(line));
     let folder = data_of(args.run.as_deref())
-        .map_err(|error| anyhow!("{:#}; or name the text to search with --corpus", wording::said(error.into())))?;
+        .map_err(|error| anyhow!("{:#}; or name the text to search with --corpus", wording::reworded(error.into())))?;
     notes.say(format!("training text: {}", folder.display()));
     let Dataset { manifest, train, val, tokenizer } = Dataset::open(&folder)?;
     let text_of = |tokens, side: usize, together| {

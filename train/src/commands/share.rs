@@ -172,7 +172,7 @@ fn writing_config(
 /// run's text may be gone. Then the page shows fewer facts.
 fn text_of(checkpoint: &Path, notes: &Notes) -> Option<Dataset> {
     let unread = |error: Error| {
-        notes.say(format!("the page says nothing of the training text: {:#}", wording::said(error.into())))
+        notes.say(format!("the page says nothing of the training text: {:#}", wording::reworded(error.into())))
     };
     let is_by_itself = |error: &Error| matches!(error, Error::Text(TextError::NoRun(_)));
     let data = data_of(Some(checkpoint))
