@@ -97,7 +97,7 @@ pub enum Outcome {
 /// with the same code and without a line.
 #[derive(Debug, thiserror::Error)]
 #[error("another process says why (exit code {0})")]
-pub struct SaidElsewhere(pub u8);
+pub struct ReportedElsewhere(pub u8);
 
 /// The exit code for an error: 2 for wrong arguments, else 1.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
@@ -233,8 +233,8 @@ fn ending_of(result: Result<Outcome>) -> Ending {
         Ok(Outcome::Done) => Ending { code: 0, line: None },
         Ok(Outcome::Interrupted) => Ending { code: INTERRUPTED, line: None },
         Err(error) if error.chain().any(is_broken_pipe) => Ending { code: 0, line: None },
-        Err(error) => match error.chain().find_map(|cause| cause.downcast_ref::<SaidElsewhere>()) {
-            Some(SaidElsewhere(code)) => Ending { code: *code, line: None },
+        Err(error) => match error.chain().find_map(|cause| cause.downcast_ref::<ReportedElsewhere>()) {
+            Some(ReportedElsewhere(code)) => Ending { code: *code, line: None },
             None => Ending { code: exit_code(&error), line: Some(one_line(&wording::line(error.as_ref()).0)) },
         },
     }
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_another_process_says_is_not_said_again() {
-        let error = anyhow::Error::new(SaidElsewhere(2)).context("cannot start");
+        let error = anyhow::Error::new(ReportedElsewhere(2)).context("cannot start");
         assert_eq!(ending_of(Err(error)), Ending { code: 2, line: None });
     }
 }

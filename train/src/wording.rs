@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 
-use ember_cli::program::{SaidElsewhere, UsageError};
+use ember_cli::program::{ReportedElsewhere, UsageError};
 use ember_cli::{failure, terminal::typed, wording, wording::Worded, wording::shared};
 use ember_data::{prepare, tokenizer};
 use ember_decoding::run_folder;
@@ -15,11 +15,11 @@ use ember_training::note::Note;
 /// The error that ends the program, in the program's words and with its exit code.
 pub fn reworded(error: anyhow::Error) -> anyhow::Error {
     let elsewhere = error.chain().find_map(|cause| match Error::unwrapped(cause).downcast_ref()? {
-        GroupError::SaidElsewhere(code) => Some(*code),
+        GroupError::ReportedElsewhere(code) => Some(*code),
         _ => None,
     });
     match elsewhere {
-        Some(code) => SaidElsewhere(code).into(),
+        Some(code) => ReportedElsewhere(code).into(),
         None => wording::reworded(error, words),
     }
 }

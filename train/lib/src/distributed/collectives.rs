@@ -72,7 +72,7 @@ pub fn all_reduce_f64<const N: usize>(group: &dyn ProcessGroup, own: [f64; N]) -
 /// with the lowest rank among those with an error reports it.
 ///
 /// # Errors
-/// Its own error, or [`GroupError::SaidElsewhere`].
+/// Its own error, or [`GroupError::ReportedElsewhere`].
 pub fn all_ok<T>(group: &dyn ProcessGroup, own: Result<T>) -> Result<T> {
     let mut codes = vec![0.0; group.size()];
     codes[group.rank()] = own.as_ref().err().map_or(0.0, |error| f32::from(group.code(error)));
@@ -92,5 +92,5 @@ pub fn all_ok<T>(group: &dyn ProcessGroup, own: Result<T>) -> Result<T> {
 /// `mpirun` ends all processes as soon as one has ended.
 pub(super) fn reported_elsewhere(code: u8) -> Error {
     std::thread::sleep(std::time::Duration::from_secs(1));
-    GroupError::SaidElsewhere(code).into()
+    GroupError::ReportedElsewhere(code).into()
 }

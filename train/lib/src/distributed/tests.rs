@@ -150,7 +150,7 @@ fn all_begin_with_the_weights_of_the_first_and_are_told_when_they_part() {
         (parted, weights(&gpt))
     });
     assert!(begun[0].0.to_string().starts_with("the weights of rank 1 differ"), "{}", begun[0].0);
-    assert!(begun[1..].iter().all(|(parted, _)| said_elsewhere(parted).is_some()));
+    assert!(begun[1..].iter().all(|(parted, _)| code_reported_elsewhere(parted).is_some()));
     assert!(begun.iter().all(|(_, bits)| *bits == weights(&model(0))));
     // A broadcast number is rank 0's for all, even NaN.
     let numbers =
@@ -158,9 +158,9 @@ fn all_begin_with_the_weights_of_the_first_and_are_told_when_they_part() {
     assert_eq!(numbers, [f64::NAN.to_bits(); 3]);
 }
 
-fn said_elsewhere(error: &Error) -> Option<u8> {
+fn code_reported_elsewhere(error: &Error) -> Option<u8> {
     match error {
-        Error::Group(GroupError::SaidElsewhere(code)) => Some(*code),
+        Error::Group(GroupError::ReportedElsewhere(code)) => Some(*code),
         _ => None,
     }
 }
@@ -177,7 +177,7 @@ fn an_error_of_one_ends_all_and_is_said_once() {
     });
     assert_eq!(crate::note::line(&ended[1]), "the process of rank 1: usage: no such device");
     for silent in [0, 2, 3] {
-        assert_eq!(said_elsewhere(&ended[silent]), Some(2));
+        assert_eq!(code_reported_elsewhere(&ended[silent]), Some(2));
     }
     assert!(ThreadGroup::run(2, |group| all_ok(group, Ok(group.rank())).unwrap()) == [0, 1]);
 }

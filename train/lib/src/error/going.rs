@@ -183,7 +183,7 @@ pub enum GroupError {
     OfRank { rank: usize, source: Cause },
     /// Another process failed and reports why; holds the exit code for its error.
     #[error("another process says why (exit code {0})")]
-    SaidElsewhere(u8),
+    ReportedElsewhere(u8),
 }
 
 /// Why a log cannot be written or read.
