@@ -79,18 +79,18 @@ fn give_back(bytes: usize) {
     }
 }
 
-/// Why work has no result.
+/// Why bounded work has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Beyond {
+pub enum BoundError {
     /// It needs more memory or time than its bounds.
     #[error("it takes too much memory or time")]
-    Bounds,
-    /// Earlier work that exceeded its bounds has not ended.
+    Exceeded,
+    /// Earlier work that exceeded its bounds still runs, or is parked with its memory.
     #[error("earlier work took too much memory or time, and still holds it: restart the program")]
-    Others,
-    /// The system refuses a thread with such a stack.
+    EarlierWork,
+    /// The system refused a thread with such a stack, so the work did not run.
     #[error("the system refused a thread or its stack")]
-    Thread,
+    NoThread,
 }
 
 /// How often the caller checks whether the thread was parked.
@@ -119,11 +119,11 @@ impl Bound {
     ///
     /// # Errors
     /// When it needs more memory or time, or cannot start.
-    pub fn give<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> Result<T, Beyond> {
+    pub fn run<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> Result<T, BoundError> {
         let abandoned = || self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
         abandoned().retain(|thread| !thread.is_finished());
         if abandoned().len() >= self.most_abandoned {
-            return Err(Beyond::Others);
+            return Err(BoundError::EarlierWork);
         }
         let (sender, receiver) = channel();
         let (most_bytes, overrun) = (self.most_bytes, Arc::new(AtomicBool::new(false)));
@@ -135,17 +135,18 @@ impl Bound {
             OVERRUN.set(ptr::null());
             let _ = sender.send(given); // the caller may have given up
         };
-        let thread = thread::Builder::new().stack_size(self.stack_bytes).spawn(bounded).map_err(|_| Beyond::Thread)?;
+        let thread =
+            thread::Builder::new().stack_size(self.stack_bytes).spawn(bounded).map_err(|_| BoundError::NoThread)?;
         let began = Instant::now();
         while began.elapsed() < self.most_time && !is_overrun.load(Ordering::Relaxed) {
             match receiver.recv_timeout(POLL_EVERY) {
                 Ok(given) => return Ok(given.unwrap_or_else(|panic| resume_unwind(panic))),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(Beyond::Thread),
+                Err(RecvTimeoutError::Disconnected) => return Err(BoundError::NoThread),
             }
         }
         abandoned().push(thread);
-        Err(Beyond::Bounds)
+        Err(BoundError::Exceeded)
     }
 }
 
@@ -165,7 +166,7 @@ mod tests {
     fn work_within_its_bounds_gives_what_it_makes() {
         let bound = Bound::new(1 << 20, SOON, 1 << 20, 1);
         for round in 0..1000 {
-            let made = bound.give(move || vec![round; 100_000 / size_of::<usize>()]).unwrap();
+            let made = bound.run(move || vec![round; 100_000 / size_of::<usize>()]).unwrap();
             assert!(made.iter().all(|&one| one == round), "what was given back may be taken again");
         }
     }
@@ -173,20 +174,20 @@ mod tests {
     #[test]
     fn who_asks_for_too_much_is_left_standing_and_no_other_is_begun() {
         let bound = Bound::new(1 << 20, SOON, 1 << 20, 1);
-        let much = bound.give(|| (0..64).map(|_| vec![1_u8; 1 << 16]).collect::<Vec<_>>());
-        assert_eq!(much.unwrap_err(), Beyond::Bounds);
-        assert_eq!(bound.give(|| ()), Err(Beyond::Others), "what the first holds stays");
+        let much = bound.run(|| (0..64).map(|_| vec![1_u8; 1 << 16]).collect::<Vec<_>>());
+        assert_eq!(much.unwrap_err(), BoundError::Exceeded);
+        assert_eq!(bound.run(|| ()), Err(BoundError::EarlierWork), "what the first holds stays");
     }
 
     #[test]
     fn who_takes_too_long_keeps_others_waiting_until_it_has_ended() {
         let bound = Bound::new(1 << 20, Duration::from_millis(50), 1 << 20, 1);
         let (end, ends) = sync_channel::<()>(0);
-        assert_eq!(bound.give(move || ends.recv().unwrap()), Err(Beyond::Bounds));
-        assert_eq!(bound.give(|| ()), Err(Beyond::Others));
+        assert_eq!(bound.run(move || ends.recv().unwrap()), Err(BoundError::Exceeded));
+        assert_eq!(bound.run(|| ()), Err(BoundError::EarlierWork));
         end.send(()).unwrap();
         let began = Instant::now();
-        while bound.give(|| ()).is_err() {
+        while bound.run(|| ()).is_err() {
             assert!(began.elapsed() < SOON);
             thread::yield_now();
         }
@@ -195,9 +196,9 @@ mod tests {
     #[test]
     fn a_panic_is_that_of_who_waits() {
         let bound = Bound::new(1 << 20, SOON, 1 << 20, 1);
-        let work = AssertUnwindSafe(|| bound.give(|| panic!("out of the work")));
+        let work = AssertUnwindSafe(|| bound.run(|| panic!("out of the work")));
         let panic = catch_unwind(work).unwrap_err();
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"out of the work"));
-        bound.give(|| ()).unwrap();
+        bound.run(|| ()).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt::Display, panic::AssertUnwindSafe, time::Duration};
 
-use ember_host::bounded::{Beyond, Bound};
+use ember_host::bounded::{Bound, BoundError};
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::{Logger, Matcher};
 use llguidance::{derivre::RegexBuilder, panic_utils::catch_unwind};
@@ -89,10 +89,10 @@ where
     E: Display,
 {
     let _one_at_a_time = WORKING.lock().unwrap_or_else(PoisonError::into_inner);
-    match WORK.give(|| act().map_err(|error| error.to_string())) {
+    match WORK.run(|| act().map_err(|error| error.to_string())) {
         Ok(done) => done,
-        Err(Beyond::Bounds) => Err(TOO_MUCH.to_owned()),
-        Err(beyond) => Err(beyond.to_string()),
+        Err(BoundError::Exceeded) => Err(TOO_MUCH.to_owned()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

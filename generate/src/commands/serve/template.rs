@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use ember_data::tokenizer::Tokenizer;
-use ember_host::bounded::{Beyond, Bound};
+use ember_host::bounded::{Bound, BoundError};
 use minijinja::{Environment, Error, ErrorKind, context};
 use minijinja_contrib::globals::joiner;
 use serde_json::{Map, Value};
@@ -82,7 +82,7 @@ impl Template {
         // Jinja normalizes line endings to `\n`.
         let text = generation::strip_tags(&source.replace("\r\n", "\n").replace('\r', "\n"));
         // Bounded: constant expressions such as a repeated text are evaluated at compile time.
-        let environment = Arc::new(bound.give(|| environment(text)).map_err(|beyond| anyhow!(bound_message(beyond)))??);
+        let environment = Arc::new(bound.run(|| environment(text)).map_err(|error| anyhow!(bound_message(error)))??);
         Ok(Self { environment, bound, source, tokens, names })
     }
 
@@ -108,12 +108,12 @@ impl Template {
         let [kwargs, tokens] = [&kwargs, &Value::Object(self.tokens.clone())].map(minijinja::Value::from_serialize);
         let (environment, values) = (Arc::clone(&self.environment), context! { ..kwargs, ..own, ..tokens });
         let refused = |why: String| ApiError::param("messages", format!("the chat template cannot render them: {why}"));
-        let rendered = self.bound.give(move || environment.get_template("chat")?.render(values));
+        let rendered = self.bound.run(move || environment.get_template("chat")?.render(values));
         match rendered {
             Ok(Ok(text)) if text.len() <= MAX_TEXT_BYTES => Ok(text),
             Ok(Err(error)) => Err(refused(error.detail().map_or_else(|| error.to_string(), str::to_owned))),
             Ok(Ok(_)) => Err(refused(format!("the rendered text is longer than {} MiB", MAX_TEXT_BYTES >> 20))),
-            Err(beyond) => Err(refused(bound_message(beyond))),
+            Err(error) => Err(refused(bound_message(error))),
         }
     }
 }
@@ -122,7 +122,7 @@ impl Drop for Template {
     /// The compiled template may be nested deeply, so it is dropped on the large stack.
     fn drop(&mut self) {
         let environment = std::mem::replace(&mut self.environment, Arc::new(Environment::empty()));
-        let _ = self.bound.give(move || drop(environment)); // leaked if the bound refuses
+        let _ = self.bound.run(move || drop(environment)); // leaked if the bound refuses
     }
 }
 
@@ -163,13 +163,13 @@ fn tokens(settings: &Value) -> Map<String, Value> {
 }
 
 /// The message for a template that exceeded a bound.
-fn bound_message(beyond: Beyond) -> String {
-    match beyond {
+fn bound_message(error: BoundError) -> String {
+    match error {
         // The bound belongs to this template: whatever still runs is an earlier rendering of it.
-        Beyond::Bounds | Beyond::Others => {
+        BoundError::Exceeded | BoundError::EarlierWork => {
             format!("it takes more than {} MiB of memory or {} s", MAX_BYTES >> 20, MAX_TIME.as_secs())
         }
-        beyond => beyond.to_string(),
+        error => error.to_string(),
     }
 }
 
