@@ -4,11 +4,11 @@
 //! exit code; [`interrupt`] handles Ctrl-C, [`terminal`] writes to standard output and standard
 //! error, [`wording`] rewrites the libraries' errors to name flags, and [`failure`] those of panics
 //! and devices. [`output_file`] and [`shape`] parse flags; [`completions`], [`devices`] and
-//! [`man_pages`] are commands of both programs; [`compiling`] shows progress while a GPU compiles;
-//! [`examples`] extracts the examples in the help, for tests.
+//! [`man_pages`] are commands of both programs; [`compile_progress`] is shown while a GPU compiles
+//! kernels; [`examples`] extracts the examples in the help, for tests.
 
 mod arguments;
-pub mod compiling;
+pub mod compile_progress;
 pub mod completions;
 pub mod devices;
 pub mod examples;

@@ -5,7 +5,7 @@ mod lines;
 
 use std::io::{self, IsTerminal};
 
-use ember_cli::compiling::{KERNELS_OF_A_STEP, KERNELS_TIMED, Wait};
+use ember_cli::compile_progress::{CompileProgress, KERNELS_OF_A_STEP, KERNELS_TIMED};
 use ember_cli::terminal;
 use ember_training::note::Note;
 use ember_training::run::report::{EvalReport, Reporter, Silent, StepReport};
@@ -20,11 +20,11 @@ pub struct Screen {
     /// The current reporter: lines (or nothing when quiet) until a dashboard replaces them.
     reporter: Box<dyn Reporter>,
     /// Until the first step ends: the display of compiling kernels, and the dashboard's arguments.
-    first_step_wait: Option<(Wait, Opening)>,
+    first_step_wait: Option<(CompileProgress, Opening)>,
     /// Whether the dashboard is open.
     has_dashboard: bool,
     /// The display of kernels that are compiled to be timed, in lines; None with the dashboard.
-    tuning_wait: Option<Wait>,
+    tuning_wait: Option<CompileProgress>,
 }
 
 /// The arguments of [`Dashboard::open`], kept until the first step ends.
@@ -60,7 +60,7 @@ impl Screen {
 
 impl Reporter for Screen {
     fn begin(&mut self, run: &str, first_step: u64, max_steps: u64) {
-        let wait = Wait::begin(KERNELS_OF_A_STEP, self.quiet);
+        let wait = CompileProgress::begin(KERNELS_OF_A_STEP, self.quiet);
         let opening = Opening { run: run.to_owned(), first_step, max_steps };
         *self = Self { first_step_wait: Some((wait, opening)), ..Self::new(self.quiet) };
     }
@@ -84,7 +84,7 @@ impl Reporter for Screen {
         self.end_waits();
         let tuning_wait = matches!(note, Note::Tuning) && !self.has_dashboard;
         self.reporter.note(note);
-        self.tuning_wait = tuning_wait.then(|| Wait::in_lines(KERNELS_TIMED, self.quiet));
+        self.tuning_wait = tuning_wait.then(|| CompileProgress::in_lines(KERNELS_TIMED, self.quiet));
     }
 
     fn stop_requested(&self) -> bool {

@@ -4,7 +4,7 @@ use std::{io::Write, path::PathBuf, time::Instant};
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
+use ember_cli::compile_progress::{CompileProgress, KERNELS_OF_A_TEXT};
 use ember_cli::shape::shape;
 use ember_data::numbers::grouped;
 use ember_model::init::Random;
@@ -104,7 +104,7 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
     if common.format == OutputFormat::Text {
         writeln!(out, "{HEADER}")?;
     }
-    let mut wait = Some(Wait::begin(KERNELS_OF_A_TEXT, common.quiet));
+    let mut wait = Some(CompileProgress::begin(KERNELS_OF_A_TEXT, common.quiet));
     for &prompt in &prompts {
         for &batch in &args.batch {
             let task = Task { batch, prompt, new, repeats: args.repeats as usize };

@@ -70,7 +70,7 @@ pub(super) fn answer(
     note_truncation(&encoded, context_length, notes);
 
     let tokens = encoded.iter().flatten().map(|choice| choice.scored).sum();
-    let progress = Progress::new("tokens", tokens, notes).after(loaded.compiling());
+    let progress = Progress::new("tokens", tokens, notes).after(loaded.compile_progress());
     let read: Vec<usize> = encoded.iter().map(|choices| choices.iter().map(|choice| choice.ids.len()).sum()).collect();
     let mut accuracy = Accuracy::default();
     for group in groups(&read, SCORED_BETWEEN_RESULTS) {

@@ -164,7 +164,7 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     if args.tui {
         return show(&subject, interrupt);
     }
-    let wait = loaded.compiling();
+    let wait = loaded.compile_progress();
     let Some(explanation) = ember_explain::explain(&subject)? else { return Ok(Outcome::Interrupted) };
     drop(wait);
     for step in args.steps.iter().flatten().filter(|&&step| step >= explanation.tokens_written()) {

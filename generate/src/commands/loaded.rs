@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use ember_data::tokenizer::Tokenizer;
 use ember_model::{Gpt, WeightType, device};
 
-use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
+use ember_cli::compile_progress::{CompileProgress, KERNELS_OF_A_TEXT};
 use ember_cli::program::{CommonArgs, Notes, UsageError};
 use ember_decoding::config::FolderSettings;
 use ember_decoding::load::{EndTokens, load, opening};
@@ -125,9 +125,9 @@ impl Loaded {
         Ok((Self { folder, model, tokenizer, device_kind: kind, device_name, on_gpu, is_quiet, opening }, more))
     }
 
-    /// Shows the wait for kernel compilation before the model's first forward pass.
-    pub(super) fn compiling(&self) -> Wait {
-        Wait::begin(KERNELS_OF_A_TEXT, self.is_quiet || self.device_kind == "cpu")
+    /// Shows the progress of kernel compilation, before the model's first forward pass.
+    pub(super) fn compile_progress(&self) -> CompileProgress {
+        CompileProgress::begin(KERNELS_OF_A_TEXT, self.is_quiet || self.device_kind == "cpu")
     }
 
     /// Refuses ids from the command line that are outside the vocabulary.

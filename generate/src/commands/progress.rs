@@ -4,7 +4,7 @@ use std::{cell::Cell, cell::RefCell, ops::ControlFlow, time::Duration};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use ember_cli::{compiling::Wait, program::Notes};
+use ember_cli::{compile_progress::CompileProgress, program::Notes};
 use ember_host::interrupt::Interrupt;
 
 /// Tokens scored between two outputs of results; within them, texts are batched by similar length.
@@ -19,7 +19,7 @@ pub(super) struct Progress {
     bar: ProgressBar,
     shown: Cell<bool>,
     /// Shown until the first results.
-    wait: RefCell<Option<Wait>>,
+    wait: RefCell<Option<CompileProgress>>,
 }
 
 impl Progress {
@@ -34,7 +34,7 @@ impl Progress {
     }
 
     /// Shows `wait` until the first units are done.
-    pub(super) fn after(self, wait: Wait) -> Self {
+    pub(super) fn after(self, wait: CompileProgress) -> Self {
         self.wait.replace(Some(wait));
         self
     }

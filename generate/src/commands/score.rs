@@ -118,7 +118,7 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
     let texts = encode_texts(texts, args, &loaded)?;
 
     let tokens = texts.iter().map(|text| text.ids.len() - 1).sum();
-    let progress = Progress::new("tokens", tokens, &notes).after(loaded.compiling());
+    let progress = Progress::new("tokens", tokens, &notes).after(loaded.compile_progress());
     let lengths: Vec<usize> = texts.iter().map(|text| text.ids.len()).collect();
     let mut tallies = Vec::with_capacity(texts.len());
     for group in groups(&lengths, SCORED_BETWEEN_RESULTS) {

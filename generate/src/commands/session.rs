@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::trace_file::{self, TraceSink};
 use super::{loaded::Loaded, prompts::Prompt};
-use ember_cli::compiling::Wait;
+use ember_cli::compile_progress::CompileProgress;
 use ember_decoding::generator::{Prompts, Reader, Written};
 use ember_decoding::{FinishReason, Generator, Traced};
 use ember_decoding::{config::GenerationConfig, constraint::Grammar, plan::Clock};
@@ -73,7 +73,7 @@ impl<'a> Session<'a> {
             clocks: &batch.cutoffs.clocks,
             traced_candidates: if trace.is_some() { trace_file::TRACED_CANDIDATES.max(config.logprobs) } else { 0 },
         };
-        let wait = Some(self.loaded.compiling());
+        let wait = Some(self.loaded.compile_progress());
         let mut listener = Listener { session: self, batch, stream, trace, wait, failed: Ok(()) };
         let written = self.generator.write(&prompts, &mut listener)?;
         let Listener { mut trace, failed, .. } = listener;
@@ -107,7 +107,7 @@ struct Listener<'a, 'stream, 'trace> {
     batch: &'a Batch<'a>,
     stream: Option<&'stream mut dyn Write>,
     /// Shown until the first token.
-    wait: Option<Wait>,
+    wait: Option<CompileProgress>,
     trace: Option<&'trace mut dyn TraceSink>,
     failed: Result<()>,
 }

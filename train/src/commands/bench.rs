@@ -1,6 +1,6 @@
 //! `ember-train bench`: measures how fast a model trains on this device.
 
-use ember_cli::compiling::{KERNELS_OF_A_STEP, Wait};
+use ember_cli::compile_progress::{CompileProgress, KERNELS_OF_A_STEP};
 use ember_cli::shape::shape;
 use ember_data::windows::{TrainWindows, ValWindows, WindowRule};
 use ember_data::{prepare::Dataset, random, tokens::TokenFile};
@@ -76,7 +76,7 @@ pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
         None => random_windows(&config, shape.vocab_size)?,
     };
     let task = Task { config: &config, shape: &shape, windows, warmup: args.warmup, steps: args.steps };
-    let wait = Wait::begin(KERNELS_OF_A_STEP, common.quiet);
+    let wait = CompileProgress::begin(KERNELS_OF_A_STEP, common.quiet);
     let speed = measure(task, &selected, &|| !interrupt.requested())?;
     drop(wait);
     attention_report().iter().for_each(|line| notes.say(line));

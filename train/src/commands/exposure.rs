@@ -1,6 +1,6 @@
 //! `ember-train exposure`: measures exposure bias: how the model fares on its own text.
 
-use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
+use ember_cli::compile_progress::{CompileProgress, KERNELS_OF_A_TEXT};
 use ember_data::{prepare::Dataset, windows::TrainWindows};
 use ember_decoding::run_folder;
 use ember_model::{Gpt, checkpoint, folder};
@@ -59,7 +59,7 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
         counted(grouped((windows.len() * (settings.samples + 1)) as u64), "text"),
         counted(grouped(settings.prefix as u64), "token")
     ));
-    let wait = Wait::begin(KERNELS_OF_A_TEXT, common.quiet);
+    let wait = CompileProgress::begin(KERNELS_OF_A_TEXT, common.quiet);
     let exposure = exposure::measure(&gpt, &windows, &settings, &|| interrupt.requested())?;
     drop(wait);
     if let Some(path) = &args.html {

@@ -1,6 +1,6 @@
 //! `ember-train ledger`: what training and inference cost, measured on one batch.
 
-use ember_cli::compiling::{KERNELS_OF_A_STEP, Wait};
+use ember_cli::compile_progress::{CompileProgress, KERNELS_OF_A_STEP};
 use ember_data::{prepare::Dataset, windows::Batch, windows::TrainWindows};
 use ember_decoding::run_folder;
 use ember_model::{Gpt, checkpoint, folder};
@@ -95,7 +95,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let plan = Plan { batch, new_tokens, repeats: args.repeats as usize, config, go_on: &go_on };
 
     // On a terminal the progress line shows that something happens; elsewhere this display does.
-    let _wait = Wait::begin(KERNELS_OF_A_STEP, common.quiet || std::io::stderr().is_terminal());
+    let _wait = CompileProgress::begin(KERNELS_OF_A_STEP, common.quiet || std::io::stderr().is_terminal());
     say("loading the model".to_owned());
     let mut meter = Meter::new(&selected.device)?;
     let load = |meter: &mut Meter| -> Result<(Gpt, i64)> {

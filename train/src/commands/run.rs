@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::{process::Command, process::Stdio, time::Duration, time::Instant};
 
-use ember_cli::compiling::{KERNELS_OF_A_STEP, Wait};
+use ember_cli::compile_progress::{CompileProgress, KERNELS_OF_A_STEP};
 use ember_data::prepare::{Manifest, PrepareOptions};
 use ember_host::files::name_of;
 use ember_study::error::Error as StudyError;
@@ -238,7 +238,7 @@ impl RunHooks<'_> {
             shape,
             go_on,
         };
-        let wait = Wait::begin(KERNELS_OF_A_STEP, self.quiet);
+        let wait = CompileProgress::begin(KERNELS_OF_A_STEP, self.quiet);
         let proposed = propose(&request, dataset, text, selected);
         drop(wait);
         let plan = match proposed {

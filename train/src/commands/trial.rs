@@ -1,7 +1,7 @@
 //! `ember-train first-steps`, called only by `run`: trains two steps of a configuration on random
 //! tokens to see whether they fit into the device's memory. If not, only this child process ends.
 
-use ember_cli::compiling::{KERNELS_OF_A_STEP, Wait};
+use ember_cli::compile_progress::{CompileProgress, KERNELS_OF_A_STEP};
 use ember_model::device;
 
 use super::bench::random_windows;
@@ -36,7 +36,7 @@ pub fn run(args: &TrialArgs, common: &CommonArgs) -> Result<Outcome> {
     let batch_size = config.windows_per_step().min(2 * config.micro_batch);
     let config = TrainConfig { batch_size, grad_accum_steps: 1, ..config };
     let windows = random_windows(&config, shape.vocab_size)?;
-    let _wait = Wait::begin(KERNELS_OF_A_STEP, common.quiet);
+    let _wait = CompileProgress::begin(KERNELS_OF_A_STEP, common.quiet);
     let mut bench = Bench::new(&config, &shape, windows, &selected, &|| true)?;
     for _ in 0..STEPS {
         bench.timed_step()?;

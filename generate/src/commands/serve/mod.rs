@@ -50,7 +50,7 @@ use axum::{Router, middleware};
 use clap::Args;
 
 use super::model_args::WeightsArgs;
-use ember_cli::compiling::{KERNELS_OF_A_TEXT, Wait};
+use ember_cli::compile_progress::{CompileProgress, KERNELS_OF_A_TEXT};
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_cli::terminal;
 use ember_decoding::run_folder;
@@ -205,7 +205,7 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
         writeln!(out, "http://{address}")?;
         out.flush()?;
     }
-    let _wait = Wait::in_lines(KERNELS_OF_A_TEXT, common.quiet);
+    let _wait = CompileProgress::in_lines(KERNELS_OF_A_TEXT, common.quiet);
     listen::serve(runtime, listener, app, interrupt, move || server.is_idle())?;
     Ok(Outcome::Done)
 }

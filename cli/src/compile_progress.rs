@@ -18,7 +18,7 @@ pub const KERNELS_OF_A_TEXT: usize = 20;
 pub const KERNELS_TIMED: usize = 33;
 
 /// Shows the progress of compilation until dropped; nothing if nothing compiles, as on the CPU.
-pub struct Wait {
+pub struct CompileProgress {
     ended: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -32,7 +32,7 @@ const FEW: usize = 3;
 /// If no kernel is compiled for this long, the wait is over until there are new ones.
 const OVER_AFTER: Duration = Duration::from_secs(5);
 
-impl Wait {
+impl CompileProgress {
     /// For about `expected` kernels; shows nothing when `quiet`.
     pub fn begin(expected: usize, quiet: bool) -> Self {
         Self::start(expected, quiet, std::io::stderr().is_terminal())
@@ -50,7 +50,7 @@ impl Wait {
         count();
         let (ended, end) = mpsc::channel();
         let show = move || {
-            let mut shown = Progress::new(expected, as_bar);
+            let mut shown = ProgressView::new(expected, as_bar);
             while end.recv_timeout(POLL_EVERY) == Err(RecvTimeoutError::Timeout) {
                 shown.update(counted(), Instant::now());
             }
@@ -61,7 +61,7 @@ impl Wait {
     }
 }
 
-impl Drop for Wait {
+impl Drop for CompileProgress {
     fn drop(&mut self) {
         drop(self.ended.take());
         if let Some(thread) = self.thread.take() {
@@ -70,7 +70,8 @@ impl Drop for Wait {
     }
 }
 
-struct Progress {
+/// What a terminal shows, and the counts that it follows from.
+struct ProgressView {
     /// Kernels still expected when this wait began, and how many were compiled by then.
     expected: usize,
     first: usize,
@@ -83,7 +84,7 @@ struct Progress {
     bar: Option<ProgressBar>,
 }
 
-impl Progress {
+impl ProgressView {
     fn new(expected: usize, as_bar: bool) -> Self {
         let (first, now) = (counted(), Instant::now());
         Self { expected, first, began: now, compiled: (first, now), last: now, as_bar, bar: None }
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_wait_ends_where_nothing_is_compiled_and_begins_again() {
-        let mut shown = Progress::new(20, true);
+        let mut shown = ProgressView::new(20, true);
         let (first, now) = (shown.first, shown.began);
         let mut look = |kernels, seconds| {
             shown.update(first + kernels, now + Duration::from_secs(seconds));
