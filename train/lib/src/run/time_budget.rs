@@ -95,18 +95,48 @@ pub struct TimeBudget {
     most_steps: u64,
     /// Predicted at first, then measured.
     pace: Pace,
-    /// The step of the last [`Self::read`], and its time.
-    last: Option<(u64, Instant)>,
-    /// Seconds and number of the steps since the last look, and of those before it.
-    recent: (f64, u64),
-    earlier: (f64, u64),
+    /// The last [`Self::read`].
+    last: Option<Reading>,
+    /// The steps since the last look.
+    recent: Measured,
+    /// The steps before it.
+    earlier: Measured,
+}
+
+/// One reading of the clock.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    /// The step that it followed.
+    step: u64,
+    at: Instant,
+}
+
+/// Measured steps, without looks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Measured {
+    steps: u64,
+    /// Their total time.
+    seconds: f64,
+}
+
+impl Measured {
+    /// Seconds of a step; `None` without steps.
+    fn mean(self) -> Option<f64> {
+        (self.steps > 0).then_some(self.seconds / self.steps as f64)
+    }
+
+    /// These steps and others.
+    fn plus(self, other: Self) -> Self {
+        Self { steps: self.steps + other.steps, seconds: self.seconds + other.seconds }
+    }
 }
 
 impl TimeBudget {
     /// The budget of a command that began at `began` and must end `promised_s` seconds later, or
     /// after `most_steps`.
     pub fn new(began: Instant, promised_s: f64, most_steps: u64, foreseen: Pace) -> Self {
-        Self { began, promised_s, most_steps, pace: foreseen, last: None, recent: (0.0, 0), earlier: (0.0, 0) }
+        let (recent, earlier) = (Measured::default(), Measured::default());
+        Self { began, promised_s, most_steps, pace: foreseen, last: None, recent, earlier }
     }
 
     /// The seconds that a run aims at, of the seconds promised.
@@ -120,10 +150,10 @@ impl TimeBudget {
         let now = Instant::now();
         let looked = step > 0 && step.is_multiple_of(config.eval_interval);
         // The first step does not count: it compiles kernels and fills caches.
-        if let Some((before, since)) = self.last.replace((step, now))
-            && before > 0
+        if let Some(last) = self.last.replace(Reading { step, at: now })
+            && last.step > 0
         {
-            self.record((now - since).as_secs_f64(), looked);
+            self.record((now - last.at).as_secs_f64(), looked);
         }
         self.change((now - self.began).as_secs_f64(), step, looked, config)
     }
@@ -134,6 +164,7 @@ impl TimeBudget {
         let Self { promised_s, most_steps, pace, .. } = *self;
         let left_s = Self::aim(promised_s) - elapsed_s;
         let fits = pace.longest(step, left_s, config.eval_interval).min(most_steps.max(step + 1));
+        // When the run would be over if the next step were its last.
         let ended_s = elapsed_s + pace.step_s + pace.look_s + CONCLUDING_S;
         if step + 1 >= config.max_steps {
             return (ended_s < EARLIEST * promised_s && fits > config.max_steps).then_some(Change::End(fits));
@@ -148,23 +179,22 @@ impl TimeBudget {
         (off > MIN_CHANGE).then_some(Change::Length(fits))
     }
 
-    /// Updates the pace with the time of one step and, if `looked`, the look after it.
+    /// Updates the pace with the `seconds` of one step and, if `looked`, of the look after it. Only
+    /// the two together are measured then: the look is what remains after the mean step. Of 10
+    /// steps of 0.1 s and then one with a look in 1.1 s, the look took 1.0 s.
     fn record(&mut self, seconds: f64, looked: bool) {
         if !looked {
-            self.recent = (self.recent.0 + seconds, self.recent.1 + 1);
+            self.recent = self.recent.plus(Measured { steps: 1, seconds });
             return;
         }
-        let mean = |(seconds, steps): (f64, u64)| seconds / steps as f64;
-        let (recent, earlier) = (self.recent, self.earlier);
-        // The mean of the recent and the earlier average, so that a short disturbance counts less.
-        self.pace.step_s = match (recent.1, earlier.1) {
-            (0, _) => self.pace.step_s,
-            (_, 0) => mean(recent),
-            _ => (mean(recent) + mean(earlier)) / 2.0,
+        self.pace.step_s = match (self.recent.mean(), self.earlier.mean()) {
+            (None, _) => self.pace.step_s,
+            (Some(recent_s), None) => recent_s,
+            // The recent steps get half the weight, not all: a short disturbance counts less.
+            (Some(recent_s), Some(earlier_s)) => (recent_s + earlier_s) / 2.0,
         };
         self.pace.look_s = (seconds - self.pace.step_s).max(0.0);
-        self.earlier = (earlier.0 + recent.0, earlier.1 + recent.1);
-        self.recent = (0.0, 0);
+        self.earlier = self.earlier.plus(std::mem::take(&mut self.recent));
     }
 }
 
