@@ -179,12 +179,20 @@ impl Trainer<'_> {
         }
     }
 
-    /// Does what is due between two steps: first the save, then the evaluation and the sample,
-    /// which could fail or be interrupted. Returns how the run ended, if it did.
+    /// Does what is due between two steps, and returns how the run ended, if it did. The order is
+    /// this; the save comes first, since an evaluation or a sample could fail or be interrupted:
+    ///
+    /// | what | when |
+    /// |---|---|
+    /// | the save | it is due, or a stop was requested |
+    /// | the end, as interrupted | a stop was requested |
+    /// | the evaluation, which comes with a save | it is due |
+    /// | the sample | it is due, or the run is finished |
+    /// | the end, as finished | the last step, or no patience is left after the evaluation |
     fn between_steps(&mut self, gpt: &Gpt, stopped: bool) -> Result<Option<Ended>> {
         let step = self.learner.progress.step;
         let due = Due::at(step, &self.learner.config);
-        let last = step >= self.learner.config.max_steps;
+        let is_last = step >= self.learner.config.max_steps;
         self.learner.progress.elapsed_s = self.session.pace.elapsed_s();
 
         let saves = due.save || stopped;
@@ -194,43 +202,64 @@ impl Trainer<'_> {
         }
         if saves {
             let saved = self.save(gpt);
-            if last || stopped { saved? } else { self.tolerate_full_disk(saved)? }
+            if is_last || stopped { saved? } else { self.tolerate_full_disk(saved)? }
         }
         if stopped {
             return Ok(Some(Ended::Interrupted));
         }
-        let is_new = self.learner.progress.evaluations.last != Some(step);
-        if due.evaluation && is_new && !self.evaluate(gpt)? {
-            self.save(gpt)?; // the save of this step may have found the disk full
-            return Ok(Some(Ended::Interrupted)); // a resumed run evaluates this checkpoint
+        if due.evaluation && !self.evaluate_once(gpt)? {
+            return self.end_interrupted(gpt).map(Some);
         }
         if looks {
             self.folder.ensure_there()?; // it may have been removed during a long evaluation
         }
-        let finished = last || self.is_out_of_patience();
-        let samples = self.learner.config.sample_interval > 0 && self.learner.group.leads();
-        if samples && (due.sample || finished) && !self.try_sample(gpt) {
-            self.save(gpt)?; // it may not have been due
-            return Ok(Some(Ended::Interrupted)); // a resumed run samples from this checkpoint
+        let is_finished = is_last || self.is_out_of_patience();
+        if (due.sample || is_finished) && !self.try_sample(gpt) {
+            return self.end_interrupted(gpt).map(Some);
         }
-        if finished && !last {
+        if is_finished {
+            return self.end_finished(gpt, is_last).map(Some);
+        }
+        if looks {
+            give_back_freed_memory();
+        }
+        Ok(None)
+    }
+
+    /// Evaluates this step unless it was before, by the run that is resumed; `false` when
+    /// interrupted.
+    fn evaluate_once(&mut self, gpt: &Gpt) -> Result<bool> {
+        let is_evaluated = self.learner.progress.evaluations.last == Some(self.learner.progress.step);
+        if is_evaluated { Ok(true) } else { self.evaluate(gpt) }
+    }
+
+    /// Ends a run whose evaluation or sample was interrupted. A resumed run does it again, from the
+    /// checkpoint of this step, which is saved in case it is not there: the disk may have been
+    /// full, or, with a sample alone, no save was due.
+    fn end_interrupted(&mut self, gpt: &Gpt) -> Result<Ended> {
+        self.save(gpt)?;
+        Ok(Ended::Interrupted)
+    }
+
+    /// Ends the run after its last step, or because no patience is left.
+    fn end_finished(&mut self, gpt: &Gpt, is_last: bool) -> Result<Ended> {
+        if !is_last {
             let evaluations = counted(self.learner.config.patience, "evaluation");
+            let step = self.learner.progress.step;
             let line = format!("no new best in {evaluations} (patience): the run ends at step {step}");
             self.reporter.note(line.into());
             self.save(gpt)?; // the save of this step may have found the disk full
         }
-        if finished {
-            self.log.sync()?; // the last chance for rows that a full disk delayed
-        }
-        if looks && !finished {
-            give_back_freed_memory();
-        }
-        Ok(finished.then_some(Ended::Finished))
+        self.log.sync()?; // the last chance for rows that a full disk delayed
+        Ok(Ended::Finished)
     }
 
-    /// Samples text; `false` when interrupted. An error is reported and does not end the run, since
-    /// learning does not depend on samples.
+    /// Samples text, if the run has samples and this process leads; `false` when interrupted. An
+    /// error is reported and does not end the run, since learning does not depend on samples.
     fn try_sample(&mut self, gpt: &Gpt) -> bool {
+        if self.learner.config.sample_interval == 0 || !self.learner.group.leads() {
+            return true;
+        }
         self.sample(gpt).unwrap_or_else(|error| {
             self.reporter.note(Note::NoSample { step: self.learner.progress.step, error });
             true
