@@ -77,32 +77,53 @@ impl Costs {
 
     /// The costs in a half type, from these costs in float32.
     fn in_halves(self, operation: &Operation, precision: Precision) -> Self {
-        let is_attention = matches!(operation.kind, Kind::Attention { .. });
+        let direct = if precision == Precision::Bf16 { self.in_bfloat16(operation) } else { None };
+        let costs = direct.unwrap_or_else(|| self.with_float32_copies(operation));
         // A product keeps its weight in the half type too.
-        let weight = if self.is_head { self.tied.max(self.parameters) } else { self.parameters };
-        let keeps = self.keeps / 2 + weight / 2;
-        let is_product = self.parameters > 0 || self.is_head;
-        if precision == Precision::Bf16 && is_product {
-            // Gradients have the half type, except those of the logits and, at first, of the head's
-            // input, which are float32.
-            let copies = if self.is_head { (self.input + self.output) / 2 } else { self.output / 2 };
-            let [input, output] = if self.is_head { [self.input, self.output] } else { [self.input / 2, 0] };
-            return Self { input, output, keeps, work: copies, ..self };
+        Self { keeps: self.keeps / 2 + self.weight() / 2, ..costs }
+    }
+
+    /// The gradients and the work of an operation that computes in bfloat16 itself; `None` for the
+    /// others. As shares of `input` and `output` in float32, where 1/2 is bfloat16:
+    ///
+    /// | operation | `input` | `output` | `work` | `forward_work` |
+    /// |---|---|---|---|---|
+    /// | the head | 1 | 1 | 1/2 input + 1/2 output | 0 |
+    /// | another product, norms of heads | 1/2 | 0: in `work` | 1/2 output | 0 |
+    /// | attention | 1/2 | 1/2 | 1 input | 1 output |
+    /// | GELU | 1/2 | 1/2 | 0 | 0 |
+    fn in_bfloat16(self, operation: &Operation) -> Option<Self> {
+        let Self { input, output, .. } = self;
+        if self.is_head {
+            // The gradients of the logits and, at first, of its input are float32.
+            return Some(Self { work: (input + output) / 2, ..self });
         }
-        let is_gelu = operation.name == MlpKind::Gelu.name();
-        if precision == Precision::Bf16 && (is_attention || is_gelu) {
-            // Attention computes its output and its input's gradient in float32 before it rounds
-            // them; GELU needs no float32 copy.
-            let made = |value: u64| if is_attention { value } else { 0 };
-            let [input, output] = [self.input / 2, self.output / 2];
-            return Self { input, output, keeps, work: made(self.input), forward_work: made(self.output), ..self };
+        let halves = Self { input: input / 2, output: output / 2, ..self };
+        if self.parameters > 0 {
+            // It rounds the gradient of its output. The rounded copy counts as work: it exists even
+            // where the gradient itself is that of the stream.
+            return Some(Self { output: 0, work: output / 2, ..halves });
         }
-        // The backward pass uses float32 copies of input and weight, and finally rounds the
-        // gradient of its input.
-        let copies = self.keeps + weight;
-        // Attention also needs a float32 copy of its output.
-        let output = if is_attention { self.output } else { 0 };
-        Self { keeps, work: copies + output + self.input / 2, forward_work: copies, ..self }
+        if matches!(operation.kind, Kind::Attention { .. }) {
+            // It computes its output and its input's gradient in float32 before it rounds them.
+            return Some(Self { work: input, forward_work: output, ..halves });
+        }
+        (operation.name == MlpKind::Gelu.name()).then_some(halves)
+    }
+
+    /// The gradients and the work of an operation that uses float32 copies of what it keeps and of
+    /// its weight, and finally rounds the gradient of its input; attention's backward pass also
+    /// needs a copy of its output.
+    fn with_float32_copies(self, operation: &Operation) -> Self {
+        let copies = self.keeps + self.weight();
+        let is_attention = matches!(operation.kind, Kind::Attention { .. });
+        let copy_of_output = if is_attention { self.output } else { 0 };
+        Self { work: copies + copy_of_output + self.input / 2, forward_work: copies, ..self }
+    }
+
+    /// The weight that it multiplies with, in float32: a tied head's is the embedding's table.
+    fn weight(self) -> u64 {
+        if self.is_head { self.tied.max(self.parameters) } else { self.parameters }
     }
 }
 
