@@ -20,12 +20,12 @@ impl Operation<CubeBackend, 3> for Norm {
     }
 
     fn backward(&self, kept: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
-        with_halves(backward(kept, dy, None, self.epsilon, true))
+        with_halves(backward(kept, dy, None, self.epsilon, NormKind::Layer))
     }
 
     // The weights' gradients are never added to existing ones.
     fn backward_onto(&self, kept: Self::Kept, dy: CubeTensor, [dx, ..]: [Option<CubeTensor>; 3]) -> [CubeTensor; 3] {
-        with_halves(backward(kept, dy, dx, self.epsilon, true))
+        with_halves(backward(kept, dy, dx, self.epsilon, NormKind::Layer))
     }
 }
 
@@ -41,11 +41,11 @@ impl Operation<CubeBackend, 2> for Norm {
     }
 
     fn backward(&self, kept: Self::Kept, dy: CubeTensor) -> [CubeTensor; 2] {
-        backward(kept, dy, None, self.epsilon, false)
+        backward(kept, dy, None, self.epsilon, NormKind::Rms)
     }
 
     fn backward_onto(&self, kept: Self::Kept, dy: CubeTensor, [dx, _]: [Option<CubeTensor>; 2]) -> [CubeTensor; 2] {
-        backward(kept, dy, dx, self.epsilon, false)
+        backward(kept, dy, dx, self.epsilon, NormKind::Rms)
     }
 }
 
@@ -65,31 +65,70 @@ const MAX_GROUPS: usize = 1024;
 /// Minimum number of rows of a group, so that there are far fewer sums than rows.
 const MIN_ROWS: usize = 4;
 
-/// Compile-time configuration of a norm kernel: how units share a row's vectors, and which norm it
-/// computes.
+/// Which norm a kernel computes: what a row is, and what the kernels' two parameters are.
+///
+/// | norm | a row | `weight` | `other` |
+/// |---|---|---|---|
+/// | `Layer` | a row of a matrix, minus its mean | its scale | its bias |
+/// | `Rms` | a row of a matrix | its scale | never read |
+/// | `RmsOfHeads` | a head in a joint projection | scale of query heads | scale of key heads |
+///
+/// Value heads, and in the backward their gradients, are copied as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NormKind {
+    /// LayerNorm.
+    Layer,
+    /// RMSNorm.
+    Rms,
+    /// RMSNorm of query and key heads.
+    RmsOfHeads,
+}
+
+impl NormKind {
+    /// Whether the mean is subtracted from a row, and a bias added.
+    pub fn is_layer(self) -> bool {
+        self == Self::Layer
+    }
+
+    /// Whether rows are heads.
+    pub fn is_of_heads(self) -> bool {
+        self == Self::RmsOfHeads
+    }
+
+    /// Number of parameters: `weight`, and `other` if it is read.
+    pub fn parameters(self) -> usize {
+        match self {
+            Self::Layer | Self::RmsOfHeads => 2,
+            Self::Rms => 1,
+        }
+    }
+}
+
+/// Compile-time configuration of a norm kernel: the norm, and how units share a row's vectors. A
+/// row of 96 vectors, for example, is shared by 64 units, and `each` is 2: unit 5 has vectors 5 and
+/// 69, unit 40 has vector 40 alone. A cube has 64 units, so it processes one such row at once; of
+/// rows with 16 units, four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
+    /// The norm.
+    pub norm: NormKind,
     /// Square root of the number of units that share a row.
     pub side: usize,
-    /// Vectors per unit.
+    /// Most vectors per unit.
     pub each: usize,
-    /// Whether the mean is subtracted from a row.
-    pub centred: bool,
-    /// Whether rows are heads.
-    pub heads: bool,
-    /// Whether the backward adds to an existing gradient.
+    /// Whether the backward adds to an existing gradient of the input.
     pub adds: bool,
 }
 
 impl Share {
     /// For rows of `vectors` vectors: few units for short rows, so that none is idle.
-    pub fn of(vectors: usize, centred: bool) -> Self {
+    pub fn of(vectors: usize, norm: NormKind) -> Self {
         let side = match vectors {
             0..=32 => 4,
             33..=256 => 8,
             _ => 16,
         };
-        Self { side, each: vectors.div_ceil(side * side).max(1), centred, heads: false, adds: false }
+        Self { norm, side, each: vectors.div_ceil(side * side).max(1), adds: false }
     }
 
     /// Units that share a row.
@@ -134,7 +173,7 @@ pub struct Layout {
     all: usize,
 }
 
-/// The reciprocal of a row's root mean square, after subtracting the mean if `share` says so.
+/// The reciprocal of a row's root mean square, after subtracting the mean for LayerNorm.
 /// `values` are this unit's vectors of the row; those beyond `width` are arbitrary.
 #[cube]
 fn row_scale<N: Size>(
@@ -147,7 +186,7 @@ fn row_scale<N: Size>(
     let (lanes, side, units) = comptime!((share.lanes(), share.side, share.units()));
     let lane = UNIT_POS as usize % lanes;
     let size = f32::cast_from(width * N::value());
-    if comptime!(share.centred) {
+    if comptime!(share.norm.is_layer()) {
         let mut sum = Vector::<f32, N>::new(f32::new(0.0));
         #[unroll]
         for i in 0..share.each {
@@ -172,7 +211,7 @@ fn row_scale<N: Size>(
     Vector::new(f32::new(1.0) / (mean_square + epsilon).sqrt())
 }
 
-// `other` is the bias if rows are centred, and the keys' weight if rows are heads.
+// The parameters `weight` and `other` are those of [`NormKind`].
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub fn forward_rows<X: Float, O: Float, N: Size>(
     x: &[Vector<X, N>],
@@ -191,7 +230,7 @@ pub fn forward_rows<X: Float, O: Float, N: Size>(
     let lane = unit % lanes;
     let mut head = 0usize;
     let mut first = row * layout.width;
-    if comptime!(share.heads) {
+    if comptime!(share.norm.is_of_heads()) {
         head = row % layout.visited;
         first = (row / layout.visited * layout.all + head) * layout.width;
     }
@@ -210,7 +249,7 @@ pub fn forward_rows<X: Float, O: Float, N: Size>(
         let column = i * lanes + lane;
         if row < layout.rows && column < layout.width {
             let mut value = values[i];
-            if comptime!(share.heads) {
+            if comptime!(share.norm.is_of_heads()) {
                 if head < layout.queries {
                     value *= scale * weight[column];
                 } else if head < layout.normed {
@@ -219,7 +258,7 @@ pub fn forward_rows<X: Float, O: Float, N: Size>(
             } else {
                 value = value * scale * weight[column];
             }
-            if comptime!(share.centred) {
+            if comptime!(share.norm.is_layer()) {
                 value += other[column];
             }
             y[first + column] = Vector::cast_from(value);
@@ -228,8 +267,8 @@ pub fn forward_rows<X: Float, O: Float, N: Size>(
 }
 
 // With h the normalised row and g = dy * weight: dx = (g - mean(g) - h * mean(g * h)) / standard
-// deviation; without mean(g) if rows are not centred. A group's sums are the gradient of the
-// weight, followed by that of the forward's `other`.
+// deviation; without mean(g) for RMSNorm. A group's sums are the gradient of `weight`, followed by
+// that of the forward's `other` if it is read.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub fn backward_rows<X: Float, D: Float, N: Size>(
     x: &[Vector<X, N>],
@@ -259,7 +298,7 @@ pub fn backward_rows<X: Float, D: Float, N: Size>(
         let row = group * steps + step;
         let mut head = 0usize;
         let mut first = row * width;
-        if comptime!(share.heads) {
+        if comptime!(share.norm.is_of_heads()) {
             head = row % layout.visited;
             first = (row / layout.visited * layout.all + head) * width;
         }
@@ -284,7 +323,7 @@ pub fn backward_rows<X: Float, D: Float, N: Size>(
             let column = i * lanes + lane;
             h[i] *= scale;
             if column < width {
-                if comptime!(share.heads) {
+                if comptime!(share.norm.is_of_heads()) {
                     if head < layout.queries {
                         dweight[i] += g[i] * h[i];
                         g[i] *= weight[column];
@@ -302,7 +341,7 @@ pub fn backward_rows<X: Float, D: Float, N: Size>(
             }
         }
         let mut mean_g = f32::new(0.0);
-        if comptime!(share.centred) {
+        if comptime!(share.norm.is_layer()) {
             mean_g = over_lanes(sum_g.vector_sum(), &mut scratch, side, units) / size;
         }
         let mean_gh = over_lanes(sum_gh.vector_sum(), &mut scratch, side, units) / size;
@@ -311,7 +350,7 @@ pub fn backward_rows<X: Float, D: Float, N: Size>(
             let column = i * lanes + lane;
             if row < layout.rows && column < width {
                 let mut value = g[i];
-                if comptime!(!share.heads) || head < layout.normed {
+                if comptime!(!share.norm.is_of_heads()) || head < layout.normed {
                     value = scale * (g[i] - Vector::new(mean_g) - h[i] * Vector::new(mean_gh));
                 }
                 if comptime!(share.adds) {
@@ -321,14 +360,14 @@ pub fn backward_rows<X: Float, D: Float, N: Size>(
             }
         }
     }
-    let kinds = comptime!(if share.centred || share.heads { 2usize } else { 1usize });
+    let parameters = comptime!(share.norm.parameters());
     #[unroll]
     for i in 0..share.each {
         let column = i * lanes + lane;
         if column < width {
-            sums[group * kinds * width + column] = dweight[i];
-            if comptime!(kinds == 2) {
-                sums[(group * kinds + 1) * width + column] = dother[i];
+            sums[group * parameters * width + column] = dweight[i];
+            if comptime!(parameters == 2) {
+                sums[(group * parameters + 1) * width + column] = dother[i];
             }
         }
     }
@@ -341,10 +380,10 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon:
     let (x, weight) = (contiguous(x), contiguous(weight));
     let [rows, width, vector] = rows_of_vectors(&x);
     let y = unfilled(&x, x.meta.shape().clone(), to.into());
-    let share = Share::of(width, bias.is_some());
+    let share = Share::of(width, if bias.is_some() { NormKind::Layer } else { NormKind::Rms });
     let (grid, layout) = (Grid::cubes(&[&x, &y], rows.div_ceil(share.rows()), share.units()), all_rows(rows, width));
     let types = [DType::F32, to.into()].map(elem);
-    // Without centring this argument is never read.
+    // Without a bias this argument is never read.
     let bias = bias.map_or_else(|| weight.clone(), contiguous);
     // SAFETY: the kernel checks every index against `rows` and `width`.
     unsafe {
@@ -354,20 +393,20 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon:
 }
 
 /// The gradient of `x`, added to `dx` if given, and those of the weights in one tensor: of `weight`
-/// and, if rows are `centred`, of `bias`.
+/// and, for LayerNorm, of `bias`.
 fn backward(
     kept: [CubeTensor; 2],
     dy: CubeTensor,
     dx: Option<CubeTensor>,
     epsilon: f32,
-    centred: bool,
+    norm: NormKind,
 ) -> [CubeTensor; 2] {
     let ([x, weight], dy) = (kept.map(contiguous), contiguous(dy));
     let (weight, [rows, width, vector]) = (&weight, rows_of_vectors(&x));
-    let share = Share { adds: dx.is_some(), ..Share::of(width, centred) };
+    let share = Share { adds: dx.is_some(), ..Share::of(width, norm) };
     let dx = dx.map_or_else(|| unfilled(&x, x.meta.shape().clone(), DType::F32), |dx| writable(float32(dx)));
     let (steps, cubes, groups) = share.groups(rows);
-    let sums = unfilled(&x, [groups, if centred { 2 } else { 1 } * width * vector], DType::F32);
+    let sums = unfilled(&x, [groups, norm.parameters() * width * vector], DType::F32);
     let (grid, layout) = (Grid::cubes(&[&x, &dx, &sums], cubes, share.units()), all_rows(rows, width));
     let types = [DType::F32, dy.dtype].map(elem);
     // SAFETY: the kernel checks every index against `rows` and `width`; `sums` has a row for each

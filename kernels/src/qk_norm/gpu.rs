@@ -1,7 +1,7 @@
 //! RMSNorm of each head's query and key, inside the joint projection.
 
 use super::QkNorm;
-use crate::norm::gpu::{LayoutLaunch, Share, backward_rows, forward_rows, halves};
+use crate::norm::gpu::{LayoutLaunch, NormKind, Share, backward_rows, forward_rows, halves};
 use crate::{Heads, gpu::prelude::*, gpu::sum::sum_groups};
 
 impl Operation<CubeBackend, 3> for QkNorm {
@@ -37,7 +37,7 @@ fn layout(qkv: &CubeTensor, heads: Heads, in_place: bool) -> (LayoutLaunch, usiz
     let all = normed + heads.n_kv_head;
     let visited = if in_place { normed } else { all };
     let rows = qkv.meta.num_elements() / heads.width() * visited;
-    let share = Share { heads: true, ..Share::of(width, false) };
+    let share = Share::of(width, NormKind::RmsOfHeads);
     (LayoutLaunch::new(rows, width, visited, heads.n_head, normed, all), vector, share, rows)
 }
 
