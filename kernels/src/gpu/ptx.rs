@@ -1,6 +1,11 @@
 //! NVIDIA instructions that CubeCL does not provide, inserted into kernels as inline assembly
 //! ([PTX](https://docs.nvidia.com/cuda/parallel-thread-execution/)): asynchronous copies, and
 //! products by the four planes of a warpgroup.
+//!
+//! For example, `exp2(x)` in a kernel registers the operation [`PtxOp`] with the text
+//! `ex2.approx.ftz.f32 $0, $1;`, one result and the operand `x`. When the kernel is compiled,
+//! [`ToLLVMDialect`] replaces it by LLVM's `asm "ex2.approx.ftz.f32 $0, $1;", "=f,f"(float %x)`. In
+//! the PTX, LLVM has put registers in place of the numbers: `ex2.approx.ftz.f32 %f2, %f1;`.
 
 use cubecl::ir::dialect::OperationPtrExt;
 use cubecl::ir::interfaces::side_effects::{MemoryEffect, MemoryEffectsOp};
@@ -21,7 +26,16 @@ use pliron::r#type::{TypeHandle, Typed};
 use pliron::value::Value;
 use pliron_llvm::types::{StructLayout, StructType};
 
-/// Inline assembly. `$0` and up are the results, then the operands.
+/// Inline assembly. `$0` and up are the results, then the operands. LLVM's constraints describe
+/// them in the same order: `f` is a float32, `r` and `l` are other values of 32 and of 64 bits, `=`
+/// marks a result, a number is an operand in the register of that result, and `~{memory}` says that
+/// memory is accessed.
+///
+/// | function | effect | text | constraints |
+/// |---|---|---|---|
+/// | `exp2` | `Pure` | `ex2.approx.ftz.f32 $0, $1;` | `=f,f` |
+/// | `copy` | `Memory` | `cp.async.cg.shared.global [$0], [$1], 16, $2;` | `r,l,r,~{memory}` |
+/// | `finished`, 2 sums | `Changes` | `wgmma.wait_group.sync.aligned 0;` | `=f,=f,0,1,~{memory}` |
 #[pliron_op(
     name = "ember.ptx",
     format,
@@ -39,7 +53,8 @@ enum Effect {
     Pure,
     /// They access memory, or wait.
     Memory,
-    /// As [`Self::Memory`], and the results overwrite the first operands in their registers.
+    /// As [`Self::Memory`], and the results overwrite the first operands in their registers, which
+    /// the text may therefore name by the results alone.
     Changes,
 }
 
@@ -205,6 +220,15 @@ impl Half {
     }
 }
 
+/// Where factor A of a product is, as operands of the instructions.
+#[derive(Clone, Copy)]
+enum FactorA {
+    /// In shared memory; this operand is its descriptor.
+    Shared(usize),
+    /// In registers: the operands from this one on, four for each 16 of the depth.
+    Registers(usize),
+}
+
 /// A warpgroup product of 64 rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Product {
@@ -226,37 +250,63 @@ impl Product {
         self.columns / 2
     }
 
-    /// The PTX instructions. The sums are the first operands. A is in the operands from `registers`
-    /// on, or given by descriptor `a`; B is given by descriptor `b`. If `fresh`, the sums start
-    /// from zero.
-    fn text(self, fresh: bool, registers: Option<usize>, a: usize, b: usize, then: &str) -> String {
-        let (sums, name) = (self.sums(), self.half.name());
-        let listed =
-            |first: usize, count: usize| (first..first + count).map(|i| format!("${i}")).collect::<Vec<_>>().join(", ");
+    /// The PTX instructions. The sums are the first operands, factor A is `a`, and operand `b` is
+    /// the descriptor of factor B. If `fresh`, the sums start from zero. `then` is the last
+    /// instruction.
+    ///
+    /// For example, `begin_multiply` with 8 columns, so 4 sums in a unit (`$0` to `$3`, given as
+    /// `$4` to `$7`), factors of bfloat16 that lie along the depth, and a depth of 32, two steps of
+    /// 16:
+    ///
+    /// ```text
+    /// .reg .pred on;
+    /// .reg .b64 a, b;
+    /// mov.b64 a, $8;                   the descriptors
+    /// mov.b64 b, $9;
+    /// wgmma.fence.sync.aligned;
+    /// setp.ne.b32 on, 1, 0;            true: add to the sums; false in the first step if `fresh`
+    /// wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {$0, $1, $2, $3}, a, b, on, 1, 1, 0, 0;
+    /// add.s64 a, a, 2;                 16 numbers on: 32 bytes, in units of 16
+    /// add.s64 b, b, 2;
+    /// setp.ne.b32 on, 1, 0;
+    /// wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {$0, $1, $2, $3}, a, b, on, 1, 1, 0, 0;
+    /// wgmma.commit_group.sync.aligned;
+    /// ```
+    ///
+    /// The last numbers of a product are the signs of its factors, always positive, then `across`:
+    /// for both, or for B alone if A is in registers, for example `{$8, $9, $10, $11}`.
+    fn text(self, fresh: bool, a: FactorA, b: usize, then: &str) -> String {
+        let (sums, columns, name) = (operands(0, self.sums()), self.columns, self.half.name());
         let [across_a, across_b] = self.across.map(u8::from);
-        let mut text = "{\n\t.reg .pred on;\n\t.reg .b64 a, b;\n\t".to_owned();
-        if registers.is_none() {
-            text += &format!("mov.b64 a, ${a};\n\t");
-        }
-        text += &format!("mov.b64 b, ${b};\n\twgmma.fence.sync.aligned;\n\t");
+        let [step_a, step_b] = self.steps;
+        let (first_a, next_a) = match a {
+            FactorA::Shared(a) => (format!("mov.b64 a, ${a};\n\t"), format!("add.s64 a, a, {step_a};\n\t")),
+            FactorA::Registers(_) => Default::default(),
+        };
+        let mut text = format!(
+            "{{\n\t.reg .pred on;\n\t.reg .b64 a, b;\n\t{first_a}mov.b64 b, ${b};\n\twgmma.fence.sync.aligned;\n\t"
+        );
         for i in 0..self.count {
+            if i > 0 {
+                text += &format!("{next_a}add.s64 b, b, {step_b};\n\t");
+            }
             let on = u8::from(!(fresh && i == 0));
-            let (a, across) = match registers {
-                Some(first) => (format!("{{{}}}", listed(first + 4 * i, 4)), format!("{across_b}")),
-                None => ("a".to_owned(), format!("{across_a}, {across_b}")),
+            let (a, across) = match a {
+                FactorA::Shared(_) => ("a".to_owned(), format!("{across_a}, {across_b}")),
+                FactorA::Registers(first) => (operands(first + 4 * i, 4), across_b.to_string()),
             };
             text += &format!(
-                "setp.ne.b32 on, {on}, 0;\n\twgmma.mma_async.sync.aligned.m64n{}k16.f32.{name}.{name} {{{}}}, {a}, b, on, 1, 1, {across};\n\t",
-                self.columns,
-                listed(0, sums)
+                "setp.ne.b32 on, {on}, 0;\n\twgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{name}.{name} {sums}, {a}, b, on, 1, 1, {across};\n\t"
             );
-            if i + 1 < self.count {
-                let step = format!("add.s64 b, b, {};\n\t", self.steps[1]);
-                text += &if registers.is_none() { format!("add.s64 a, a, {};\n\t{step}", self.steps[0]) } else { step };
-            }
         }
         text + "wgmma.commit_group.sync.aligned;\n\t" + then + "}"
     }
+}
+
+/// A list of operands, such as `{$8, $9}`.
+fn operands(first: usize, count: usize) -> String {
+    let named: Vec<String> = (first..first + count).map(|i| format!("${i}")).collect();
+    format!("{{{}}}", named.join(", "))
 }
 
 /// Waits until all products have finished.
@@ -267,7 +317,7 @@ const WAIT: &str = "wgmma.wait_group.sync.aligned 0;";
 pub fn begin_multiply(sums: &Sequence<f32>, a: u64, b: u64, #[comptime] product: Product) -> Sequence<f32> {
     intrinsic!(|scope| {
         let count = product.sums();
-        let text = product.text(false, None, 2 * count, 2 * count + 1, "");
+        let text = product.text(false, FactorA::Shared(2 * count), 2 * count + 1, "");
         let mut operands = values(scope, sums, count);
         operands.extend([a.read_value(scope), b.read_value(scope)]);
         let types = vec![f32::__expand_as_type(scope); count];
@@ -298,7 +348,7 @@ pub fn finished(sums: &Sequence<f32>, #[comptime] count: usize) -> Sequence<f32>
 pub fn multiply(a: u64, b: u64, #[comptime] product: Product) -> Sequence<f32> {
     intrinsic!(|scope| {
         let count = product.sums();
-        let text = product.text(true, None, count, count + 1, WAIT);
+        let text = product.text(true, FactorA::Shared(count), count + 1, WAIT);
         let types = vec![f32::__expand_as_type(scope); count];
         sequence(scope, put(scope, Effect::Memory, &text, types, vec![a.read_value(scope), b.read_value(scope)]))
     })
@@ -315,7 +365,7 @@ pub fn multiply_registers(
 ) -> Sequence<f32> {
     intrinsic!(|scope| {
         let (count, registers) = (product.sums(), 4 * product.count);
-        let text = product.text(false, Some(2 * count), 0, 2 * count + registers, WAIT);
+        let text = product.text(false, FactorA::Registers(2 * count), 2 * count + registers, WAIT);
         let mut operands = values(scope, sums, count);
         operands.extend(values(scope, a, registers));
         operands.push(b.read_value(scope));
