@@ -1,4 +1,18 @@
-//! The loops around the microkernel: blocks of k, of rows and of columns, with packing.
+//! The loops around the microkernel: blocks of k, strips of rows, panels of columns and tiles, with
+//! packing.
+//!
+//! For example, `[1000, 2000]` times `[2000, 500]` in float32 with AVX-512, whose tiles have 6 rows
+//! and 64 columns, on one thread:
+//!
+//! ```text
+//! for each block of k            0..667, 667..1334, 1334..2000    the second and third add to c
+//!   for each strip of rows       0..768, 768..1000                packs the strip of a, if needed
+//!     for each panel of columns  0..64, 64..128, ..., 448..500    packs the panel of b, if needed
+//!       for each tile's rows     0..6, 6..12, ...                 calls a microkernel
+//! ```
+//!
+//! The last tiles of the second strip have 4 rows, and those of the last panel 52 columns: there is
+//! a microkernel for each number of rows and of vectors, and a tile's epilogue knows the columns.
 
 use std::{cell::RefCell, ops::Range, ptr::null};
 
@@ -12,20 +26,41 @@ use super::{instructions::InstructionSet, matrix::MatrixMut, matrix::View};
 /// stride conflict in the cache, and every tile would miss them again.
 const FEW_ROWS: usize = 64;
 
-/// Rows of a block per column of a panel: enough for the panel's packing to be a small part of the
+/// Rows of a strip per column of a panel: enough for the panel's packing to be a small part of the
 /// work, few enough for the rows to be still in the cache for the next panel. A multiple of a
 /// tile's rows.
 const ROWS_AT_ONCE: usize = 12;
 
-/// How tiles read their rows of `a`.
+/// How tiles read their rows of `a`. Lanes of rows r and s, for example, are in memory as follows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rows {
     /// Unpacked, in place.
     InPlace,
-    /// Packed row by row: a row's lanes stay adjacent.
+    /// Packed row by row, `r0 r1 ... s0 s1 ...`: contiguous rows that must be converted or padded.
     Copied,
-    /// Packed in panels of [`PANEL_ROWS`].
+    /// Packed in panels of [`PANEL_ROWS`], `r0 s0 ... r1 s1 ...`: rows that are not contiguous.
     InPanels,
+}
+
+impl Rows {
+    /// The rows from `top` on of a strip that begins at `a`, and its packed copy, if there is one,
+    /// at `packed`: with `depth` lanes of k in each row, and panels `panel` lanes apart.
+    #[inline(always)]
+    fn factor<L: Lane>(self, a: &View<L::Value>, packed: *const u32, top: usize, depth: usize, panel: usize) -> Factor {
+        match self {
+            Self::InPlace => {
+                let step = if L::VALUES > 1 { LANE_BYTES } else { a.column * LANE_BYTES };
+                Factor { start: a.from(top, 0).start.cast(), row: a.row * size_of::<L::Value>(), step }
+            }
+            Self::Copied => {
+                Factor { start: packed.wrapping_add(top * depth), row: LANE_BYTES * depth, step: LANE_BYTES }
+            }
+            Self::InPanels => {
+                let start = packed.wrapping_add(top / PANEL_ROWS * panel);
+                Factor { start, row: LANE_BYTES, step: LANE_BYTES * PANEL_ROWS }
+            }
+        }
+    }
 }
 
 thread_local! {
@@ -34,9 +69,8 @@ thread_local! {
 }
 
 /// Computes the part of `product` in these rows and columns with the instructions `S`, whose
-/// microkernels are in `microkernels`, by rows and vectors. The loops: blocks of k; in each, blocks
-/// of rows; for them, panels of columns, each of which stays in the cache while the rows are
-/// processed.
+/// microkernels are in `microkernels`, by rows and vectors. A panel of `b` stays in the cache while
+/// the rows of a strip are processed.
 ///
 /// # Safety
 /// - The processor must have the instructions of `S`, and the caller be compiled for them.
@@ -54,11 +88,12 @@ pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
     microkernels: &[&[Microkernel<O>]],
 ) {
     let [_, _, k] = product.size();
-    let depth = k.div_ceil(L::VALUES);
+    let all_lanes = k.div_ceil(L::VALUES);
     // A result that is not float32 cannot hold partial sums between blocks of k.
-    let blocks = if size_of::<O>() == size_of::<f32>() { depth.div_ceil(S::DEPTH).max(1) } else { 1 };
-    let depth = depth.div_ceil(blocks);
+    let blocks = if size_of::<O>() == size_of::<f32>() { all_lanes.div_ceil(S::DEPTH).max(1) } else { 1 };
+    let block_lanes = all_lanes.div_ceil(blocks);
     let width = S::LANES * S::VECTORS;
+    let strip = ROWS_AT_ONCE * width;
     let (a, b) = (View::of(&product.a), View::of(&product.b));
     let rows_of_a = match product.packs_a::<L>(NEAR * width) {
         false => Rows::InPlace,
@@ -66,61 +101,47 @@ pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
         true => Rows::InPanels,
     };
     let packs_b = L::VALUES > 1 || !L::AS_STORED || b.column != 1 || rows.len() > FEW_ROWS;
-    let at_once = ROWS_AT_ONCE * width;
-    let panel = pack::panel_lanes(depth);
-    let panels = if rows_of_a == Rows::InPlace { 0 } else { at_once.min(rows.len()).div_ceil(PANEL_ROWS) };
+    let panel = pack::panel_lanes(block_lanes);
+    let panels = if rows_of_a == Rows::InPlace { 0 } else { strip.min(rows.len()).div_ceil(PANEL_ROWS) };
     let lanes_of_a = panels * panel;
 
     // Taken out and put back, because a closure would not be compiled for these instructions.
     let mut scratch = SCRATCH.take();
-    let lines = lanes_of_a.div_ceil(LINE) + (depth * width).div_ceil(LINE);
+    let lines = lanes_of_a.div_ceil(LINE) + (block_lanes * width).div_ceil(LINE);
     if scratch.len() < lines {
         scratch.resize(lines, Line::default());
     }
     let packed_a = scratch.as_mut_ptr().cast::<u32>();
     let packed_b = packed_a.wrapping_add(lanes_of_a.next_multiple_of(LINE));
-    for first in (0..blocks).map(|block| block * depth * L::VALUES) {
-        let k = (depth * L::VALUES).min(k.saturating_sub(first));
-        let depth = k.div_ceil(L::VALUES);
-        for row in rows.clone().step_by(at_once) {
-            let height = at_once.min(rows.end - row);
-            let a = a.from(row, first);
+    for first_k in (0..blocks).map(|block| block * block_lanes * L::VALUES) {
+        let block_k = (block_lanes * L::VALUES).min(k.saturating_sub(first_k));
+        let depth = block_k.div_ceil(L::VALUES);
+        for first_row in rows.clone().step_by(strip) {
+            let height = strip.min(rows.end - first_row);
+            let a = a.from(first_row, first_k);
             // SAFETY: the buffer has room for the panels, and so for their rows; all else is the
             // caller's promise.
             unsafe {
                 match rows_of_a {
                     Rows::InPlace => {}
-                    Rows::Copied => pack::in_rows::<L>(&a, [height, k], packed_a),
-                    Rows::InPanels => pack::rows::<L>(&a, [height, k], packed_a, panel),
+                    Rows::Copied => pack::in_rows::<L>(&a, [height, block_k], packed_a),
+                    Rows::InPanels => pack::rows::<L>(&a, [height, block_k], packed_a, panel),
                 }
             }
             for column in columns.clone().step_by(width) {
-                let columns = width.min(columns.end - column);
-                let vectors = columns.div_ceil(S::LANES);
-                let b = b.from(first, column);
-                let b = if packs_b || columns % S::LANES != 0 {
+                let panel_columns = width.min(columns.end - column);
+                let vectors = panel_columns.div_ceil(S::LANES);
+                let b = b.from(first_k, column);
+                let b = if packs_b || panel_columns % S::LANES != 0 {
                     // SAFETY: the buffer has room for a panel; all else is the caller's promise.
-                    unsafe { pack::columns::<S, L>(&b, [k, columns], packed_b) };
+                    unsafe { pack::columns::<S, L>(&b, [block_k, panel_columns], packed_b) };
                     Factor { start: packed_b, row: 0, step: vectors * S::LANES * LANE_BYTES }
                 } else {
                     Factor { start: b.start.cast(), row: 0, step: b.row * LANE_BYTES }
                 };
                 for top in (0..height).step_by(PANEL_ROWS) {
-                    let a = match rows_of_a {
-                        Rows::InPlace => {
-                            let step = if L::VALUES > 1 { LANE_BYTES } else { a.column * LANE_BYTES };
-                            Factor { start: a.from(top, 0).start.cast(), row: a.row * size_of::<L::Value>(), step }
-                        }
-                        Rows::Copied => {
-                            let start = packed_a.wrapping_add(top * depth);
-                            Factor { start, row: LANE_BYTES * depth, step: LANE_BYTES }
-                        }
-                        Rows::InPanels => {
-                            let start = packed_a.wrapping_add(top / PANEL_ROWS * panel);
-                            Factor { start, row: LANE_BYTES, step: LANE_BYTES * PANEL_ROWS }
-                        }
-                    };
-                    let epilogue = product.epilogue(c, [row + top, column], columns, first == 0);
+                    let a = rows_of_a.factor::<L>(&a, packed_a, top, depth, panel);
+                    let epilogue = product.epilogue(c, [first_row + top, column], panel_columns, first_k == 0);
                     let microkernel = microkernels[PANEL_ROWS.min(height - top) - 1][vectors - 1];
                     // SAFETY: factors with `depth` lanes of k, and a part of the result, which
                     // exist by the caller's promise.
