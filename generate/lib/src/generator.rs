@@ -169,12 +169,17 @@ impl<'a> Generator<'a> {
     }
 }
 
-/// Whether the last token completes a stop string in the text of the tokens.
+/// Most bytes of a character after its first.
+const MAX_REST: usize = 3;
+
+/// Whether the last token completes a stop string in the text of the tokens, so far as it is final:
+/// bytes that may begin a character are not U+FFFD yet.
 fn completes_a_stop_string(generated: &[u32], tokenizer: Option<&Tokenizer>, stops: &StopStrings) -> bool {
     let Some((&last, before)) = generated.split_last() else { return false };
     let last = token_bytes(tokenizer, last);
-    // Collect just enough tokens backwards to cover a stop string that ends in the last token.
-    let enough = last.len() + stops.longest();
+    // Collect just enough tokens backwards to cover a stop string that ends in the last token, and
+    // the rest of a character before it.
+    let enough = last.len() + stops.longest() + MAX_REST;
     let (mut length, mut tokens) = (last.len(), vec![last]);
     for &id in before.iter().rev() {
         if length >= enough {
@@ -185,7 +190,13 @@ fn completes_a_stop_string(generated: &[u32], tokenizer: Option<&Tokenizer>, sto
         tokens.push(token);
     }
     tokens.reverse();
-    stops.find(&String::from_utf8_lossy(&tokens.concat())).is_some()
+    let bytes = tokens.concat();
+    // Without its beginning, the rest of a character would be U+FFFD.
+    let is_rest = |byte: &&u8| tokens.len() < generated.len() && matches!(**byte, 0x80..0xc0);
+    let rest = bytes.iter().take(MAX_REST).take_while(is_rest).count();
+    let mut stream = TextStream::new(stops.clone());
+    stream.push(&bytes[rest..]);
+    stream.stopped()
 }
 
 /// One row's growing text.
@@ -270,6 +281,7 @@ mod tests {
     use crate::{config::Strategy, named::Named};
     use burn::tensor::Device;
     use ember_model::GptConfig;
+    use proptest::prelude::{prop, prop_assert_eq, proptest};
 
     fn model(vocab_size: usize) -> Gpt {
         Gpt::new(&GptConfig::new(vocab_size, 32, 2, 2, 8), 3, &Device::flex()).unwrap()
@@ -327,6 +339,33 @@ mod tests {
         let ends = |text: &str| completes_a_stop_string(&tokenizer.encode(text).unwrap(), Some(&tokenizer), &stops);
         assert!(ends("the END") && ends("l'\u{e9}t\u{e9}"));
         assert!(!ends("the EN") && !ends("ENDE and more") && !ends(""));
+        // The beginning of a character is no text yet, and the rest of one none of its own.
+        let stops = StopStrings::new(vec!["\u{fffd}".into()]).unwrap();
+        let ends = |ids: &[u32]| completes_a_stop_string(ids, Some(&tokenizer), &stops);
+        let ids = tokenizer.encode("\u{1f600}\u{1f600}x").unwrap();
+        assert!((0..=ids.len()).all(|end| !ends(&ids[..end])));
+        assert!(ends(&[ids[0], ids[8]]) && ends(&ids[5..6]));
+    }
+
+    proptest! {
+        /// As for a text written token by token: nothing matches the beginning of a character, or
+        /// its rest.
+        #[test]
+        fn a_ranked_text_ends_at_the_token_at_which_any_other_does(
+            bytes in prop::collection::vec(prop::sample::select("\u{1f600}\u{20ac}\u{e9}a".as_bytes().to_vec()), 0..24),
+            whole in "[\u{1f600}\u{20ac}a]{0,6}", stops in prop::collection::vec("[a\u{20ac}\u{fffd}]{1,3}", 1..3),
+        ) {
+            let (tokenizer, stops) = (Tokenizer::bytes().unwrap(), StopStrings::new(stops).unwrap());
+            let ids: Vec<u32> = whole.bytes().chain(bytes).map(u32::from).collect();
+            let mut stream = TextStream::new(stops.clone());
+            for end in 1..=ids.len() {
+                stream.push(&token_bytes(Some(&tokenizer), ids[end - 1]));
+                prop_assert_eq!(completes_a_stop_string(&ids[..end], Some(&tokenizer), &stops), stream.stopped());
+                if stream.stopped() {
+                    break;
+                }
+            }
+        }
     }
 
     #[test]
