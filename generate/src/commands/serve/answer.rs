@@ -75,7 +75,7 @@ pub(super) async fn respond(mut work: Work, mut format: impl AnswerFormat) -> Re
     if !work.parsed.stream {
         let results = collect(&mut work.events, &work.parsed.prompts).await?;
         // On a blocking thread, since the answer may be long.
-        let full = spawn_blocking(move || Json(format.full(&work, results)).holding(work.client())).await;
+        let full = spawn_blocking(move || Json(format.full(&work, results)).holding(work.into_held())).await;
         return full.map_err(|_| ApiError::internal("the answer could not be written"));
     }
     let first = match timeout(STATUS_DELAY, work.events.recv()).await {

@@ -79,7 +79,7 @@ pub(super) struct Timings {
 }
 
 /// The client that waits for a request's results.
-pub(super) struct Client {
+struct Client {
     has_left: Arc<AtomicBool>,
     /// The place in the queue, held until the answer is sent or the client leaves.
     place: Mutex<Option<OwnedSemaphorePermit>>,
@@ -117,9 +117,10 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// The client that waits for the results.
-    pub(super) fn client(&self) -> Arc<Client> {
-        Arc::clone(&self.client.0)
+    /// What the request holds until its answer is sent: its place in the queue, and the memory for
+    /// the answer.
+    pub(super) fn into_held(self) -> impl Send + 'static {
+        self.client
     }
 }
 

@@ -39,6 +39,22 @@ fn who_takes_nothing_has_left_and_is_not_told_that_it_is_done() {
     assert!(!String::from_utf8_lossy(&rest).contains("[DONE]"));
 }
 
+/// Otherwise any number of answers could wait in memory, and a server that ends would cut them off.
+#[test]
+fn an_answer_that_is_not_read_keeps_its_place_in_the_queue() {
+    let server = Server::start(None, Vec::new(), 1, 0);
+    // An answer of some megabytes, more than the system takes from a server whose client is slow.
+    let ask = json!({ "prompt": "abc", "max_tokens": 60, "n": 48, "temperature": 0.9, "trace": 12 });
+    let unread = server.begin(&ask);
+    let is_free = || server.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 1 })).0 == 200;
+    assert!(!is_free());
+    drop(unread);
+    assert!((0..400).any(|_| is_free() || {
+        thread::sleep(Duration::from_millis(10));
+        false
+    }));
+}
+
 /// The memory of all answers is bounded: a request that does not fit waits, without holding up
 /// smaller ones and streams.
 #[test]
