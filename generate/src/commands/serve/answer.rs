@@ -78,11 +78,7 @@ pub(super) async fn respond(mut work: Work, mut format: impl AnswerFormat) -> Re
         let full = spawn_blocking(move || Json(format.full(&work, results)).holding(work.into_held())).await;
         return full.map_err(|_| ApiError::internal("the answer could not be written"));
     }
-    let first = match timeout(STATUS_DELAY, work.events.recv()).await {
-        Ok(Some(Event::Failed(error))) => return Err(error),
-        Ok(event) => event,
-        Err(_) => None,
-    };
+    let first = first_event(&mut work.events).await?;
     let unsent = format.opening(&work).into();
     let mut state = Streaming { work, format, unsent, is_complete: false, is_closed: false };
     if let Some(event) = first {
@@ -95,6 +91,24 @@ pub(super) async fn respond(mut work: Work, mut format: impl AnswerFormat) -> Re
     let stream = Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL));
     // Without the charset some clients assume Latin-1.
     Ok(([(CONTENT_TYPE, "text/event-stream; charset=utf-8")], stream).into_response())
+}
+
+/// The first event of a stream; `None` if it is late.
+///
+/// # Errors
+/// The request's, if it has already failed.
+async fn first_event(events: &mut Receiver<Event>) -> Result<Option<Event>, ApiError> {
+    match timeout(STATUS_DELAY, events.recv()).await {
+        Ok(Some(Event::Failed(error))) => Err(error),
+        Ok(None) => Err(no_answer()),
+        Ok(event) => Ok(event),
+        Err(_) => Ok(None),
+    }
+}
+
+/// The error of a request whose events ended too soon: its thread has panicked.
+fn no_answer() -> ApiError {
+    ApiError::internal("the request ended without an answer")
 }
 
 /// State of a stream.
@@ -157,7 +171,7 @@ async fn collect(events: &mut Receiver<Event>, prompts: &[Vec<u32>]) -> Result<R
                 return Ok(Results { timings, ..results });
             }
             Some(Event::Failed(error)) => return Err(error),
-            None => return Err(ApiError::internal("the request ended without an answer")),
+            None => return Err(no_answer()),
         }
     }
 }
@@ -229,3 +243,29 @@ pub(super) fn timings(timings: &Timings) -> Value {
 
 /// The program's `system_fingerprint` in answers.
 pub(super) const FINGERPRINT: &str = concat!("b-ember-", env!("CARGO_PKG_VERSION"));
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tokio::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_stream_whose_request_fails_before_it_begins_has_the_status_of_the_failure() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let status = |first: Option<Event>| {
+            runtime.block_on(async {
+                let (sender, mut events) = channel(1);
+                if let Some(event) = first {
+                    assert!(sender.send(event).await.is_ok());
+                }
+                drop(sender); // as when the request's thread panics
+                first_event(&mut events).await.map_or_else(|error| error.into_response().status().as_u16(), |_| 200)
+            })
+        };
+        assert_eq!(status(Some(Event::Done(Timings::default()))), 200);
+        assert_eq!(status(Some(Event::Failed(ApiError::busy()))), 429);
+        assert_eq!(status(None), 500);
+    }
+}
