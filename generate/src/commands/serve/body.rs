@@ -28,6 +28,10 @@ static BODY_MEMORY: Semaphore = Semaphore::const_new(64 << 10);
 /// Size of a body in KiB above which encoding its texts takes long.
 const LONG_KIB: usize = 64;
 
+/// Parameters that take long whatever their size: a grammar is compiled, one at a time, and for a
+/// replay all weights are read.
+const LONG_PARAMETERS: [&str; 6] = ["grammar", "json_schema", "lark_grammar", "regex", "replay", "response_format"];
+
 /// A parsed body, and the permits for its memory.
 pub(super) struct Object {
     object: Map<String, Value>,
@@ -35,9 +39,11 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// Whether the body is so large that parsing it takes long.
-    pub(super) fn is_long(&self) -> bool {
-        self.kib() > LONG_KIB
+    /// Whether reading the request takes long.
+    pub(super) fn takes_long(&self) -> bool {
+        let takes_long =
+            |name: &&str| self.get(*name).is_some_and(|value| value != "" && !matches!(value, Value::Bool(false)));
+        self.kib() > LONG_KIB || LONG_PARAMETERS.iter().any(takes_long)
     }
 
     fn kib(&self) -> usize {

@@ -113,9 +113,9 @@ fn while_one_is_loaded_others_are_there() {
     assert_eq!(loaded.iter().map(|model| &*model.name).collect::<Vec<_>>(), ["other"]);
 }
 
-/// Long texts may use only some of the readers, so that a short one finds one free.
+/// Long texts and grammars may use only some of the readers, so that others find one free.
 #[test]
-fn long_texts_wait_for_each_other_and_hold_up_no_short_one() {
+fn what_takes_long_to_read_waits_for_its_like_and_holds_up_nothing_short() {
     let folder = tempfile::tempdir().unwrap();
     checkpoint(folder.path(), &tokenizer());
     let tiny = NamedFolder { name: "tiny".to_owned(), folder: folder.path().to_owned() };
@@ -124,10 +124,10 @@ fn long_texts_wait_for_each_other_and_hold_up_no_short_one() {
     let models = Models::new(Served { folders: vec![tiny], run: None }, options).unwrap();
     models.load_default().unwrap();
     let server = Arc::new(server::Server::new(models, 1, 0));
-    let ask = |length: usize| {
+    let ask = |length: usize, regex: &'static str| {
         let server = Arc::clone(&server);
         async move {
-            let body = json!({ "prompt": "a".repeat(length) }).to_string();
+            let body = json!({ "prompt": "a".repeat(length), "regex": regex }).to_string();
             let body = body::Object::from_request(Request::new(Body::from(body)), &()).await.unwrap();
             handler::with_model(&server, body, |_, _, body| Ok(body.len())).await
         }
@@ -138,9 +138,11 @@ fn long_texts_wait_for_each_other_and_hold_up_no_short_one() {
         for _ in 0..listen::LONG_READERS {
             busy.push(server.long_reader().await);
         }
-        assert!(tokio::time::timeout(Duration::from_millis(50), ask(100_000)).await.is_err());
-        assert_eq!(ask(100).await.unwrap(), 1);
+        for (length, regex) in [(100_000, ""), (100, "a+")] {
+            assert!(tokio::time::timeout(Duration::from_millis(50), ask(length, regex)).await.is_err());
+        }
+        assert_eq!(ask(100, "").await.unwrap(), 2);
         busy.pop();
-        assert_eq!(ask(100_000).await.unwrap(), 1);
+        assert_eq!((ask(100_000, "").await.unwrap(), ask(100, "a+").await.unwrap()), (2, 2));
     });
 }
