@@ -282,7 +282,8 @@ impl Gpt {
     /// # Panics
     /// When there are tokens for a row that the cache does not have. On the CPU, when no row has
     /// any, when an id is outside the vocabulary, or, with learned positions, when a row grows past
-    /// `context_length`; a GPU does not check, and reads another place of the table.
+    /// `context_length`; a GPU does not check, and reads another place of the table. The cache must
+    /// not be used after a panic: some layers may lack the new positions.
     pub fn forward_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<2> {
         kernels::decoding_step(&self.device(), || self.rows_of_logits(self.hidden_cached(tokens, cache)))
     }
