@@ -69,7 +69,7 @@ pub(crate) fn is_token_file(path: &Path) -> bool {
 
 /// Whether a token file is open, for example in a training run: then it must not be replaced.
 pub(crate) fn is_in_use(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    open_regular(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 /// Ids read at once by a pass over the whole file.
@@ -103,7 +103,7 @@ impl TokenFile {
     /// When it cannot be read, or its header says that it is another kind of file, damaged or of
     /// another version.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let file = File::open(path).at("cannot open", path)?;
+        let file = open_regular(path).at("cannot open", path)?;
         let bytes = file.metadata().at("cannot read", path)?.len();
         let _ = file.try_lock_shared(); // some network disks have no locks
         Self::from_content(path, Content::File(file), bytes)

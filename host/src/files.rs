@@ -47,14 +47,23 @@ pub fn is_irregular(path: &Path) -> bool {
     path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir())
 }
 
+/// Refuses a pipe, a device or a socket without opening it.
+///
+/// # Errors
+/// When it is refused.
+pub fn refuse_irregular(path: &Path) -> io::Result<()> {
+    match is_irregular(path) {
+        true => Err(io::Error::other("it is a pipe, a device or a socket, not a file")),
+        false => Ok(()),
+    }
+}
+
 /// Opens a file for reading, and refuses a pipe, a device or a socket without opening it.
 ///
 /// # Errors
 /// When it is refused, or cannot be opened.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    if is_irregular(path) {
-        return Err(io::Error::other("it is a pipe, a device or a socket, not a file"));
-    }
+    refuse_irregular(path)?;
     File::open(path)
 }
 
@@ -76,13 +85,13 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     io::read_to_string(open_regular(path)?)
 }
 
-/// The xxh3 checksum (64 bits) of a file's content.
+/// The xxh3 checksum (64 bits) of the content of a file, opened by [`open_regular`].
 ///
 /// # Errors
-/// When the file cannot be read.
+/// When the file is refused, or cannot be read.
 pub fn checksum(path: &Path) -> Result<u64, FileError> {
     let read = || -> io::Result<u64> {
-        let mut file = File::open(path)?;
+        let mut file = open_regular(path)?;
         let mut hash = Xxh3Default::new();
         let mut block = vec![0u8; 1 << 18];
         loop {
@@ -231,7 +240,8 @@ mod tests {
         std::os::unix::fs::symlink("/dev/zero", &device).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         for path in [&device, &pipe] {
-            for refused in [read_regular(path).map(drop), read_text(path).map(drop)] {
+            let checksum = checksum(path).map(drop).map_err(|error| error.source);
+            for refused in [read_regular(path).map(drop), read_text(path).map(drop), checksum] {
                 assert_eq!(refused.unwrap_err().to_string(), "it is a pipe, a device or a socket, not a file");
             }
         }

@@ -5,7 +5,7 @@ use super::{checkpoint::CHECKPOINT, encode::SplitCounts, reading::Source, report
 use crate::ngrams::MAX_ORDER;
 use crate::source::{LeftOut, own::MANIFEST, own::TOKEN_FILES, own::is_prepared};
 use crate::{tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenFile, windows::WindowRule};
-use ember_host::{file_error::At, file_error::FileError, files::checksum};
+use ember_host::{file_error::At, file_error::FileError, files::checksum, files::read_regular};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -173,7 +173,7 @@ fn read_manifest(dir: &Path) -> Result<Manifest, OpenError> {
         let why = "it was never prepared, or preparing did not finish; prepare the text again";
         return Err(OpenError::unusable(dir, format!("has no {MANIFEST}: {why}")));
     }
-    let content = std::fs::read(&path).at("cannot read", &path)?;
+    let content = read_regular(&path).at("cannot read", &path)?;
     let damaged = |source| OpenError::Manifest { path: path.clone(), source };
     let value: Value = serde_json::from_slice(&content).map_err(damaged)?;
     let version = value["format_version"].as_u64().unwrap_or(0);

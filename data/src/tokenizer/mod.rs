@@ -83,7 +83,7 @@ impl Tokenizer {
     /// `vocab.json` and `merges.txt`.
     ///
     /// # Errors
-    /// When the folder has neither, or the files are damaged.
+    /// When the folder has neither, or the files are damaged or no regular files.
     pub fn from_folder(dir: &Path) -> Result<Self, Error> {
         let (json, vocabulary, merges) = (dir.join("tokenizer.json"), dir.join("vocab.json"), dir.join("merges.txt"));
         if json.is_file() {
@@ -92,7 +92,7 @@ impl Tokenizer {
         if !Self::is_in(dir) {
             return Err(Error::Missing(dir.to_owned()));
         }
-        let sidecar = SidecarFiles::read(dir);
+        let sidecar = SidecarFiles::read(dir)?;
         let read = Self::from_pair(&vocabulary, &merges, &sidecar).map_err(|error| Error::Fails {
             what: format!("cannot read {} with {}; download them again", vocabulary.display(), merges.display()),
             source: error.into(),
@@ -112,7 +112,7 @@ impl Tokenizer {
             return Self::from_folder(path);
         }
         let content = read_whole(path, MAX_BYTES).at("cannot read the tokenizer", path)?;
-        let sidecar = SidecarFiles::read(path.parent().unwrap_or(Path::new("")));
+        let sidecar = SidecarFiles::read(path.parent().unwrap_or(Path::new("")))?;
         let is_gpt2 = matches!(sidecar.name("tokenizer_class"), Some("GPT2Tokenizer" | "GPT2TokenizerFast"));
         let read = call_library(|| Library::from_bytes(content)).and_then(|mut library| {
             if is_gpt2 {

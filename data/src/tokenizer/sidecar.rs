@@ -1,9 +1,13 @@
 //! Reads the files beside a tokenizer: `tokenizer_config.json`, `chat_template.jinja` and, in older
 //! folders, `added_tokens.json`.
 
+use ember_host::{file_error::At, file_error::FileError, files::refuse_irregular};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fs, path::Path};
 use tokenizers::AddedToken;
+
+/// The names of the files.
+const FILES: [&str; 3] = ["tokenizer_config.json", "added_tokens.json", "chat_template.jinja"];
 
 /// Keys of `tokenizer_config.json` whose value is a token.
 const NAMES: [&str; 7] = ["bos_token", "eos_token", "unk_token", "pad_token", "cls_token", "sep_token", "mask_token"];
@@ -22,14 +26,20 @@ pub struct SidecarFiles {
 }
 
 impl SidecarFiles {
-    /// Reads the files in `dir`.
-    pub fn read(dir: &Path) -> Self {
-        let json = |name: &str| -> Value {
-            let content = fs::read(dir.join(name)).ok();
+    /// Reads the files in `dir`; one that cannot be read is treated as missing.
+    ///
+    /// # Errors
+    /// When one is a pipe, a device or a socket.
+    pub fn read(dir: &Path) -> Result<Self, FileError> {
+        let [keys, added, template] = FILES.map(|name| dir.join(name));
+        for path in [&keys, &added, &template] {
+            refuse_irregular(path).at("cannot read", path)?;
+        }
+        let json = |path: &Path| -> Value {
+            let content = fs::read(path).ok();
             content.and_then(|content| serde_json::from_slice(&content).ok()).unwrap_or_default()
         };
-        let (keys, added) = (json("tokenizer_config.json"), json("added_tokens.json"));
-        Self { keys, added, template: fs::read_to_string(dir.join("chat_template.jinja")).ok() }
+        Ok(Self { keys: json(&keys), added: json(&added), template: fs::read_to_string(&template).ok() })
     }
 
     /// The value of a boolean key, if set.
@@ -104,7 +114,7 @@ mod tests {
     fn of(files: &[(&str, &str)]) -> SidecarFiles {
         let folder = tempfile::tempdir().unwrap();
         files.iter().for_each(|(name, content)| fs::write(folder.path().join(name), content).unwrap());
-        SidecarFiles::read(folder.path())
+        SidecarFiles::read(folder.path()).unwrap()
     }
 
     #[test]

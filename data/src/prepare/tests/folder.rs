@@ -31,6 +31,26 @@ fn unfinished_and_damaged_folders_do_not_open() {
     assert!(Dataset::open(Path::new("no/such/folder")).err().unwrap().to_string().contains("not a folder"));
 }
 
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_named_and_not_waited_for() {
+    let prepared = text(&many_documents(100), "chars");
+    let out = prepared.folder.path().join("out");
+    let of_tokenizer = ["tokenizer.json", "tokenizer_config.json", "added_tokens.json", "chat_template.jinja"];
+    for file in ["manifest.json", "train.bin", "val.bin"].into_iter().chain(of_tokenizer) {
+        let path = out.join(file);
+        let whole = std::fs::read(&path).ok();
+        let _ = std::fs::remove_file(&path);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let line = ember_host::file_error::with_causes(&Dataset::open(&out).err().unwrap());
+        let end = format!("{}: it is a pipe, a device or a socket, not a file", path.display());
+        assert!(line.ends_with(&end), "{line}");
+        std::fs::remove_file(&path).unwrap();
+        whole.iter().for_each(|whole| std::fs::write(&path, whole).unwrap());
+    }
+    assert!(Dataset::open(&out).is_ok());
+}
+
 #[test]
 fn an_end_of_text_that_is_no_longer_named_is_missed() {
     let named_beside = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/prompts/llama");
