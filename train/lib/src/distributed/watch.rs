@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use std::{fs, sync::Arc, thread};
 
 use ember_decoding::run_folder::{LATEST, step_of};
-use ember_host::interrupt::Interrupt;
+use ember_host::{files::read_text, interrupt::Interrupt};
 
 use crate::error::Error;
 
@@ -135,7 +135,7 @@ impl Watcher {
     }
 
     fn event_message(&self, run: &Path, what: Event) -> Gone {
-        let latest = fs::read_to_string(run.join(LATEST)).ok();
+        let latest = read_text(&run.join(LATEST)).ok();
         let saved = latest.as_deref().and_then(|name| step_of(Path::new(name.trim())));
         Gone { run: run.to_owned(), saved, size: self.size, what }
     }

@@ -11,7 +11,7 @@ use burn::tensor::Device;
 use ember_data::tokenizer::Tokenizer;
 use ember_decoding::config::Sampling;
 use ember_host::file_error::At;
-use ember_host::files::{make_folder_of, read_regular, sync_folder, write_text};
+use ember_host::files::{make_folder_of, read_regular, refuse_irregular, sync_folder, write_text};
 use ember_model::folder::{self, CARD, NamedTensor, TensorFile};
 use ember_model::{Gpt, checkpoint};
 
@@ -250,7 +250,9 @@ fn load_progress(dir: &Path) -> Result<Progress> {
         return Err(CheckpointError::ImpossibleState(state).into());
     }
     // Missing if the checkpoint was not evaluated; if damaged, the evaluation is repeated.
-    if let Some(found) = fs::read(dir.join(EVALUATIONS)).ok().and_then(|json| serde_json::from_slice(&json).ok()) {
+    let evaluations = dir.join(EVALUATIONS);
+    refuse_irregular(&evaluations).at("cannot read", &evaluations)?;
+    if let Some(found) = fs::read(&evaluations).ok().and_then(|json| serde_json::from_slice(&json).ok()) {
         progress.evaluations = found;
     }
     Ok(progress)
@@ -272,7 +274,7 @@ mod tests {
     use ember_model::device::{DeviceChoice, select};
 
     use super::*;
-    use crate::run::small_run;
+    use crate::{note::line, run::small_run};
 
     /// The average can be shared by itself; the evaluation was of the other weights.
     #[test]
@@ -306,6 +308,20 @@ mod tests {
         assert_ne!(temperature, 1.0);
         assert_ne!(last_norm(&saved), last_norm(&average));
         assert_eq!(last_norm(&saved), last_norm(&tempered(average, temperature)));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_in_the_place_of_the_evaluations_is_named_and_not_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        small_run::train(small_run::begin(&place.path().join("run"), "max_steps = 2\nsample_interval = 0\n"));
+        let dir = place.path().join("run/checkpoints/step-00000002");
+        let pipe = dir.join(EVALUATIONS);
+        let _ = fs::remove_file(&pipe);
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let error = line(&load_progress(&dir).unwrap_err());
+        let expected = format!("cannot read {}: it is a pipe, a device or a socket, not a file", pipe.display());
+        assert_eq!(error, expected);
     }
 
     /// Steps are compared as numbers: as text, the one with more digits would come first.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use ember_host::file_error::At;
-use ember_host::files::{open_regular, remove_unfinished};
+use ember_host::files::{open_regular, refuse_irregular, remove_unfinished};
 
 use super::known::LOCK;
 use crate::error::FolderError;
@@ -54,7 +54,8 @@ impl Lock {
         let created = File::options().write(true).create_new(true).open(&file_path);
         let is_new = created.is_ok();
         // Not truncated: the name may be a link, in a folder that somebody else created.
-        let opened = created.or_else(|_| File::options().write(true).create(true).truncate(false).open(&file_path));
+        let reopen = || File::options().write(true).create(true).truncate(false).open(&file_path);
+        let opened = created.or_else(|_| refuse_irregular(&file_path).and_then(|()| reopen()));
         let lock = Self { file: opened.at("cannot write", &file_path)?, is_new };
         match locked_within(&lock.file, most) {
             Ok(()) => Ok(lock.is_of(path).then_some(lock)),
@@ -124,8 +125,23 @@ fn is_same_file(_open: &File, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use ember_host::file_error::with_causes;
+
     use super::super::{CONFIG, RunFolder};
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_in_the_place_of_the_lock_is_named_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(CONFIG), "").unwrap();
+        let pipe = folder.path().join(LOCK);
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let line = with_causes(&RunFolder::open(folder.path()).unwrap_err());
+        let expected = format!("cannot write {}: it is a pipe, a device or a socket, not a file", pipe.display());
+        assert_eq!(line, expected);
+        assert!(pipe.exists());
+    }
 
     #[test]
     fn who_looks_at_a_run_keeps_nobody_from_resuming_it() {
