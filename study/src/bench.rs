@@ -8,18 +8,17 @@
 
 use std::time::Instant;
 
-use burn::{module::Module, optim::GradientsAccumulator, optim::GradientsParams};
+use burn::{module::Module, optim::GradientsAccumulator, optim::GradientsParams, tensor::Device};
 use ember_data::windows::{Batch, TrainWindows, ValWindows};
 use ember_decoding::{bench::Spread, bench::arithmetic::Copy, bench::arithmetic::Product};
 use ember_kernels::gpu::products;
 use ember_model::{Gpt, GptConfig, device::Selected};
 use serde::Serialize;
 
-use crate::batch::next_token_loss;
 use crate::error::{Error, Result};
-use crate::ledger::meter::{MeasuredBy, Meter, positive};
+use crate::ledger::meter::{MeasuredBy, Meter, positive, timed};
 use crate::plan::{measure::Bench, speed::step_flops};
-use ember_training::step::gradient::{Passes, inputs, pass};
+use ember_training::step::gradient::{Passes, accumulated, inputs, pass, pass_backward, pass_forward};
 use ember_training::{config::TrainConfig, config::precision::float_dtype, memory::counting};
 
 /// The task to measure.
@@ -131,7 +130,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
         let product = product.flops_per_s()?;
         products.push(product);
         // After the large arrays, this brings a step's own data back into the caches.
-        let step = step_by_part(&mut bench, config, &meter)?;
+        let step = step_by_part(&mut bench, device)?;
         part_times.iter_mut().zip(step).for_each(|(times, time_s)| times.push(time_s));
         for _ in steps * round / rounds..steps * (round + 1) / rounds {
             let step_s = meter.time(|| bench.timed_step())?.1;
@@ -166,10 +165,13 @@ fn first_steps(bench: &mut Bench, meter: &mut Meter) -> Result<(f64, u64)> {
     let mut first_s = 0.0;
     for number in 0..COUNTED {
         let began = Instant::now();
-        let gradient = bench.gradient()?;
-        meter.live()?;
-        bench.follow(gradient)?;
-        meter.live()?;
+        let mut is_taken = false;
+        while !is_taken {
+            let gradient = bench.gradient()?;
+            meter.live()?;
+            is_taken = bench.follow(gradient)?;
+            meter.live()?;
+        }
         if number == 0 {
             first_s = began.elapsed().as_secs_f64();
         }
@@ -178,45 +180,103 @@ fn first_steps(bench: &mut Bench, meter: &mut Meter) -> Result<(f64, u64)> {
 }
 
 /// Takes one step, waiting for each part before the next begins: seconds in the order of [`Parts`].
-fn step_by_part(bench: &mut Bench, config: &TrainConfig, meter: &Meter) -> Result<[f64; 4]> {
-    let mut gradients = GradientsAccumulator::new();
-    let [mut data, mut forward, mut backward] = [0.0; 3];
-    let (windows, range) = bench.windows();
-    let gpt = bench.gpt.as_ref().ok_or(Error::NoModel)?;
-    let passes = Passes::new(config, 0, 1.0).on(&gpt.device());
-    for first in range.step_by(config.micro_batch) {
-        let began = Instant::now();
-        let batch = windows.batch(first, config.micro_batch)?;
-        data += began.elapsed().as_secs_f64();
-        let [forward_s, backward_s] = forward_and_backward(gpt, &batch, &passes, &mut gradients, meter)?;
-        forward += forward_s;
-        backward += backward_s;
+/// If its gradient must be computed again, those of the last time.
+fn step_by_part(bench: &mut Bench, device: &Device) -> Result<[f64; 4]> {
+    loop {
+        let (gradients, [data_s, forward_s, backward_s]) = gradient_by_part(bench, device)?;
+        let (is_taken, optimizer_s) = timed(device, || bench.follow(gradients))?;
+        if is_taken {
+            return Ok([data_s, forward_s, backward_s, optimizer_s]);
+        }
     }
-    let gradients = gradients.grads();
-    let ((), optimizer) = meter.time(|| bench.follow(gradients))?;
-    Ok([data, forward, backward, optimizer])
 }
 
-/// Seconds of forward and backward of one batch, whose gradient is added to `gradients`.
-fn forward_and_backward(
-    gpt: &Gpt,
-    batch: &Batch,
-    passes: &Passes,
-    gradients: &mut GradientsAccumulator<Gpt>,
-    meter: &Meter,
-) -> Result<[f64; 2]> {
-    if !passes.in_segments(batch.inputs.len() * gpt.config().vocab_size) {
-        let (loss, forward_s) = meter.time(|| Ok(next_token_loss(gpt, batch)))?;
-        let ((), backward_s) = meter.time(|| {
-            gradients.accumulate(gpt, GradientsParams::from_grads(loss.backward(), gpt));
-            Ok(())
-        })?;
-        return Ok([forward_s, backward_s]);
+/// The same gradient as [`Bench::gradient`], with the seconds of its parts: data, forward and
+/// backward.
+fn gradient_by_part(bench: &Bench, device: &Device) -> Result<(GradientsParams, [f64; 3])> {
+    let mut gradients = GradientsAccumulator::new();
+    let [mut data_s, mut forward_s, mut backward_s] = [0.0; 3];
+    let (windows, range) = bench.windows();
+    let gpt = bench.gpt.as_ref().ok_or(Error::NoModel)?;
+    let passes = bench.passes()?;
+    let divisor = passes.divisor(passes.count(range.end - range.start));
+    for (number, first) in (passes.first_pass..).zip(range.step_by(passes.micro_batch)) {
+        let began = Instant::now();
+        let batch = windows.batch(first, passes.micro_batch)?;
+        data_s += began.elapsed().as_secs_f64();
+        let pass = Pass { gpt, batch: &batch, number, divisor, passes: &passes };
+        let [forward, backward] = pass.by_part(&mut gradients, device)?;
+        forward_s += forward;
+        backward_s += backward;
     }
-    // No parameter requires a gradient, so no graph is left behind.
-    let (hidden, forward_s) = meter.time(|| Ok(gpt.clone().no_grad().hidden(inputs(gpt, batch))))?;
-    drop(hidden);
-    let (_, both_s) = meter.time(|| Ok(pass(gpt, batch, 0, 1.0, passes, gradients)))?;
-    // The forward inside the pass may have taken a little more or less than the one before it.
-    Ok([forward_s, (both_s - forward_s).max(0.0)])
+    let (gradients, scaling_s) = timed(device, || Ok(accumulated(gpt, gradients, &passes)))?;
+    Ok((gradients, [data_s, forward_s, backward_s + scaling_s]))
+}
+
+/// One pass of a step.
+struct Pass<'a> {
+    gpt: &'a Gpt,
+    batch: &'a Batch,
+    number: u64,
+    divisor: f64,
+    passes: &'a Passes,
+}
+
+impl Pass<'_> {
+    /// Seconds of forward and backward. Adds its gradient to `gradients`.
+    fn by_part(&self, gradients: &mut GradientsAccumulator<Gpt>, device: &Device) -> Result<[f64; 2]> {
+        let Self { gpt, batch, number, divisor, passes } = *self;
+        if !passes.in_segments(batch.inputs.len() * gpt.config().vocab_size) {
+            let (loss, forward_s) = timed(device, || Ok(pass_forward(gpt, batch, number, divisor, passes)))?;
+            let ((), backward_s) = timed(device, || {
+                pass_backward(gpt, loss.objective, gradients);
+                Ok(())
+            })?;
+            return Ok([forward_s, backward_s]);
+        }
+        // No parameter requires a gradient, so no graph is left behind.
+        let (hidden, forward_s) = timed(device, || Ok(gpt.clone().no_grad().hidden(inputs(gpt, batch))))?;
+        drop(hidden);
+        let (_, both_s) = timed(device, || Ok(pass(gpt, batch, number, divisor, passes, gradients)))?;
+        // The forward inside the pass may have taken a little more or less than the one before it.
+        Ok([forward_s, (both_s - forward_s).max(0.0)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use ember_data::{tokens::TokenFile, windows::WindowRule};
+    use ember_model::device::{DeviceChoice, select};
+    use ember_training::step::gradient::{LossScale, gradient};
+
+    use super::*;
+    use crate::stepper::tests::{VOCAB, bits, config, windows};
+
+    #[test]
+    fn the_parts_compute_the_gradient_of_a_run() {
+        let selected = select(DeviceChoice::Cpu).unwrap();
+        for keys in [
+            "precision = \"f32\"\nz_loss = 0.1\nlabel_smoothing = 0.2\ngrad_accum_steps = 2",
+            "precision = \"f16\"\nz_loss = 0.1",
+            "precision = \"f32\"\nz_loss = 0.1\nactivation_checkpointing = true",
+        ] {
+            let config = config(keys);
+            let training = windows(&config);
+            let tokens = TokenFile::from_ids(&[0; 100], VOCAB).unwrap();
+            let held_out = ValWindows::new(&tokens, config.context_length, WindowRule::Anywhere, None).unwrap();
+            let both = (training.clone(), held_out);
+            let bench = Bench::new(&config, &config.shape(VOCAB), both, &selected, &|| true).unwrap();
+            let gpt = bench.gpt.as_ref().unwrap();
+
+            let scale = LossScale::default().scale(config.precision);
+            let passes = Passes::new(&config, 0, scale).on(&gpt.device());
+            let step = 0..config.windows_per_step() as u64;
+            let of_run = gradient(gpt, &training, step, passes, &|| false).unwrap().unwrap().gradients;
+            let (by_part, _) = gradient_by_part(&bench, &selected.device).unwrap();
+            for own in [by_part, bench.gradient().unwrap()] {
+                assert!(bits(gpt, &own) == bits(gpt, &of_run), "{keys}");
+            }
+        }
+    }
 }

@@ -20,4 +20,5 @@ pub mod page;
 pub mod plan;
 pub mod plot;
 pub mod selfcheck;
+mod stepper;
 pub mod timeline;

@@ -7,9 +7,9 @@ use ember_model::Gpt;
 use serde::Serialize;
 
 use super::meter::{Meter, positive};
-use super::modes::{Plan, Stepper, generation::logits_without_cache};
+use super::modes::{Plan, generation::logits_without_cache};
 use crate::batch::batch_logits;
-use crate::error::Result;
+use crate::{error::Result, stepper::Stepper};
 use ember_training::config::precision::float_dtype;
 
 /// The costs at one length.

@@ -105,12 +105,20 @@ impl Meter {
     /// # Errors
     /// The error of `run`, or when the device fails.
     pub fn time<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
-        wait_for(&self.device)?;
-        let began = Instant::now();
-        let result = run()?;
-        wait_for(&self.device)?;
-        Ok((result, began.elapsed().as_secs_f64()))
+        timed(&self.device, run)
     }
+}
+
+/// Runs `run` and returns its result and its seconds, the work of `device` included.
+///
+/// # Errors
+/// The error of `run`, or when the device fails.
+pub fn timed<T>(device: &Device, run: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
+    wait_for(device)?;
+    let began = Instant::now();
+    let result = run()?;
+    wait_for(device)?;
+    Ok((result, began.elapsed().as_secs_f64()))
 }
 
 /// A difference of readings as a number of bytes; 0 if it is negative.

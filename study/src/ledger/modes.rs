@@ -3,9 +3,8 @@
 
 pub mod generation;
 mod plan;
-mod step;
 
-use burn::{module::Module, optim::GradientsParams, tensor::Tensor};
+use burn::{module::Module, optim::GradientsAccumulator, optim::GradientsParams, tensor::Tensor};
 use ember_data::windows::Batch;
 use ember_decoding::{bench::Spread, score::MAX_LOGITS, score::token_log_probabilities};
 use ember_decoding::{softmax::log_sum_exp, tokens::from_tensor};
@@ -15,15 +14,12 @@ use ember_model::{Gpt, GptConfig};
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
 use super::meter::{Meter, nodes_made, positive};
 use super::{Entry, flops, flops::attended};
-use crate::batch::batch_logits;
-use crate::error::Result;
+use crate::{batch::batch_logits, error::Result, stepper::Stepper};
 use ember_training::memory::prediction::{Kernels, Parts, Prediction, Sizes, training::Step};
-use ember_training::step::gradient::{Passes, differentiate, of_batch, scaled_objective};
-use ember_training::step::optimizer::{WeightAverage, global_norm};
-use ember_training::{config::precision::float_dtype, memory::prediction};
+use ember_training::step::gradient::{Passes, accumulated, of_batch, pass_backward, pass_forward};
+use ember_training::{config::precision::float_dtype, memory::prediction, step::optimizer::WeightAverage};
 
 pub use plan::Plan;
-pub(super) use step::Stepper;
 
 /// Total seconds after which a mode is not timed again.
 const ENOUGH_S: f64 = 10.0;
@@ -257,7 +253,7 @@ impl Ledger<'_> {
         let remembered = self.meter.live()? - before;
         let average = 4 * stepper.optimizer.average().map_or(0, WeightAverage::values) as i64;
 
-        let passes = stepper.passes(&gpt);
+        let passes = stepper.passes(&gpt, 0);
         let mut predicted = Step::new(&plan.config, &config, self.kernels).parts();
         if passes.in_segments(plan.tokens() * config.vocab_size) {
             (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
@@ -269,8 +265,7 @@ impl Ledger<'_> {
         let logits_bytes = predicted.logits_bytes as i64;
         let (gradients, kept, graph_nodes) = self.phases(&gpt, &passes, before, logits_bytes)?;
         let gradients_bytes = self.meter.live()? - before;
-        let grad_norm = global_norm(&gpt, &gradients);
-        gpt = stepper.follow(gpt, gradients, grad_norm);
+        (gpt, _) = stepper.follow(gpt, gradients); // its loss scale has been found by the steps before
         let peak = self.meter.peak()? - before;
 
         while times.len() < plan.repeats && times.iter().sum::<f64>() < ENOUGH_S {
@@ -314,9 +309,12 @@ impl Ledger<'_> {
             let (gradients, graph_nodes) = nodes_made(|| of_batch(gpt, batch, passes).gradients);
             return Ok((gradients, 0, graph_nodes));
         }
-        let (objective, graph_nodes) = nodes_made(|| scaled_objective(gpt, batch, passes));
+        let forward = || pass_forward(gpt, batch, passes.first_pass, passes.divisor(1), passes);
+        let (loss, graph_nodes) = nodes_made(forward);
         let kept = self.meter.live()? - before - logits_bytes;
-        Ok((differentiate(gpt, objective, passes), kept, graph_nodes))
+        let mut gradients = GradientsAccumulator::new();
+        pass_backward(gpt, loss.objective, &mut gradients);
+        Ok((accumulated(gpt, gradients, passes), kept, graph_nodes))
     }
 }
 

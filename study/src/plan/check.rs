@@ -7,11 +7,10 @@ use ember_model::device::Selected;
 use serde::Serialize;
 
 use super::{Proposal, measure::Bench};
-use crate::batch::next_token_loss;
 use crate::error::{Error, Result};
 use crate::ledger::meter::{MeasuredBy, Meter, positive};
 use ember_training::memory::prediction::{Kernels, Parts, training::Step};
-use ember_training::{run::text::windows, step::gradient::Passes};
+use ember_training::{run::text::windows, step::gradient::pass_forward};
 
 /// Predictions and measurements of a step.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -49,33 +48,41 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected, go_on:
     let weights = meter.live()?;
 
     // The first step creates the moments, and on a GPU compiles kernels.
-    bench.follow(bench.gradient()?)?;
+    bench.timed_step()?;
     let moments = meter.live()? - weights;
 
     // Phase by phase, with the moments in memory as in every step but the first.
     let mut predicted = Step::new(config, shape, Kernels::on(&selected.device)).parts();
-    let logits = config.micro_batch * config.context_length * shape.vocab_size;
-    let [kept, logits_bytes] = if Passes::new(config, 0, 1.0).on(&selected.device).in_segments(logits) {
+    let passes = bench.passes()?;
+    let kept = if passes.in_segments(config.micro_batch * config.context_length * shape.vocab_size) {
         (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
-        [0, 0]
+        0
     } else {
+        let (windows, range) = bench.windows();
+        let batch = windows.batch(range.start, config.micro_batch)?;
+        let gpt = bench.gpt.as_ref().ok_or(Error::NoModel)?;
+        let divisor = passes.divisor(passes.count(range.end - range.start));
         let before = meter.begin_peak()?;
-        let (windows, _) = windows(config, dataset)?;
-        let loss = next_token_loss(bench.gpt.as_ref().ok_or(Error::NoModel)?, &windows.batch(0, config.micro_batch)?);
+        let loss = pass_forward(gpt, &batch, passes.first_pass, divisor, &passes);
         let kept = meter.live()? - before;
         // burn frees a graph in its backward, not when its last tensor is dropped.
-        drop(loss.backward());
-        [kept, 4 * logits as i64]
+        drop(loss.objective.backward());
+        kept
     };
 
     let before = meter.begin_peak()?;
-    let gradient = bench.gradient()?;
-    let gradients = meter.live()? - before;
-    bench.follow(gradient)?;
+    let gradients = loop {
+        let gradient = bench.gradient()?;
+        let gradients = meter.live()? - before;
+        if bench.follow(gradient)? {
+            break gradients;
+        }
+    };
     // A device's pool is read at the end of each phase, and the forward pass is one of them.
     let peak = (meter.peak()? - before).max(kept);
     let timed = bench.time(Duration::from_secs(5))?;
-    // The loss keeps the logits' gradient in place of the logits.
+    // The loss keeps the logits' gradient in place of the logits, and of the same size.
+    let logits_bytes = predicted.logits_bytes as i64;
     let activations = kept - logits_bytes;
     Ok(Check {
         measured_by: meter.measured_by,

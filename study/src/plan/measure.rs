@@ -9,12 +9,12 @@ use ember_kernels::is_cpu;
 use ember_model::{Gpt, GptConfig, device::Selected};
 
 use crate::error::{Error, Result};
+use crate::stepper::Stepper;
 use ember_training::config::{TrainConfig, precision::float_dtype};
 use ember_training::distributed::Alone;
 use ember_training::run::evaluate::{evaluate, evaluate_confidence};
 use ember_training::run::sample;
 use ember_training::step::gradient::{Passes, gradient};
-use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
 
 use super::candidate::Candidate;
 use super::speed::{Looking, Speed, Timed, step_flops};
@@ -24,11 +24,10 @@ const STEPS: usize = 12;
 
 /// A model with everything that a step needs, in memory only.
 pub struct Bench<'a> {
-    config: TrainConfig,
+    stepper: Stepper,
     shape: GptConfig,
     windows: TrainWindows,
     val_windows: ValWindows,
-    optimizer: Optimizer,
     /// The current model; `None` while a step is taken.
     pub gpt: Option<Gpt>,
     on_gpu: bool,
@@ -51,15 +50,22 @@ impl<'a> Bench<'a> {
     ) -> Result<Self> {
         let gpt = Gpt::new(shape, config.seed, &selected.device.clone().autodiff())?;
         let gpt = Some(gpt.with_precision(float_dtype(config.precision)));
-        let (config, shape, optimizer) = (config.clone(), shape.clone(), Optimizer::new(config));
-        let on_gpu = !is_cpu(&selected.device);
-        Ok(Self { config, shape, windows, val_windows, optimizer, gpt, on_gpu, step: 0, go_on })
+        let (stepper, shape, on_gpu) = (Stepper::new(config), shape.clone(), !is_cpu(&selected.device));
+        Ok(Self { stepper, shape, windows, val_windows, gpt, on_gpu, step: 0, go_on })
     }
 
     /// The windows of the next step.
     pub fn windows(&self) -> (&TrainWindows, Range<u64>) {
-        let count = self.config.windows_per_step() as u64;
+        let count = self.stepper.config.windows_per_step() as u64;
         (&self.windows, self.step * count..(self.step + 1) * count)
+    }
+
+    /// How they go through the model.
+    ///
+    /// # Errors
+    /// When an earlier step failed.
+    pub fn passes(&self) -> Result<Passes> {
+        Ok(self.stepper.passes(self.gpt.as_ref().ok_or(Error::NoModel)?, self.step))
     }
 
     /// The gradient of the next step.
@@ -68,22 +74,22 @@ impl<'a> Bench<'a> {
     /// When the tokens cannot be read, or `go_on` says to stop.
     pub fn gradient(&self) -> Result<GradientsParams> {
         let (windows, range) = self.windows();
-        let passes = Passes::new(&self.config, self.step, 1.0);
         let gpt = self.gpt.as_ref().ok_or(Error::NoModel)?;
-        let whole = gradient(gpt, windows, range, passes.on(&gpt.device()), &|| !(self.go_on)())?;
+        let whole = gradient(gpt, windows, range, self.passes()?, &|| !(self.go_on)())?;
         Ok(whole.ok_or(Error::Stopped)?.gradients)
     }
 
-    /// Takes a step along a gradient, at a learning rate so small that the weights do not change.
+    /// Takes a step along a gradient, which does not change the weights. Returns false if the
+    /// gradient must be computed again, because it overflowed in float16: then no step is taken.
     ///
     /// # Errors
     /// When an earlier step failed.
-    pub fn follow(&mut self, gradients: GradientsParams) -> Result<()> {
+    pub fn follow(&mut self, gradients: GradientsParams) -> Result<bool> {
         let gpt = self.gpt.take().ok_or(Error::NoModel)?;
-        let scale = clip_scale(global_norm(&gpt, &gradients), self.config.grad_clip);
-        self.gpt = Some(self.optimizer.step(gpt, gradients, scale, 1e-12));
-        self.step += 1;
-        Ok(())
+        let (gpt, is_taken) = self.stepper.follow(gpt, gradients);
+        self.gpt = Some(gpt);
+        self.step += u64::from(is_taken);
+        Ok(is_taken)
     }
 
     /// Seconds of a whole step. The norm and the loss are read back, so a GPU has finished.
@@ -92,7 +98,7 @@ impl<'a> Bench<'a> {
     /// As [`Self::gradient`].
     pub fn timed_step(&mut self) -> Result<f64> {
         let began = Instant::now();
-        self.follow(self.gradient()?)?;
+        while !self.follow(self.gradient()?)? {}
         Ok(began.elapsed().as_secs_f64())
     }
 
@@ -120,8 +126,9 @@ impl<'a> Bench<'a> {
         }
         // On a GPU, single steps may still compile kernels.
         let step_s = if self.on_gpu { median(&steps_s).unwrap_or(0.0) } else { total_s / steps_s.len() as f64 };
-        let TrainConfig { n_layer, n_embd, context_length, .. } = self.config;
-        let (windows, flops) = (self.config.windows_per_step(), step_flops(&self.config, &self.shape));
+        let config = &self.stepper.config;
+        let TrainConfig { n_layer, n_embd, context_length, .. } = *config;
+        let (windows, flops) = (config.windows_per_step(), step_flops(config, &self.shape));
         Ok(Timed { n_layer, n_embd, context_length, windows, flops, first_s, step_s })
     }
 
@@ -132,15 +139,16 @@ impl<'a> Bench<'a> {
     /// When the model cannot score.
     fn time_looking(&self, dataset: &Dataset) -> Result<(Looking, f64)> {
         let Some(gpt) = &self.gpt else { return Err(Error::NoModel) };
+        let config = &self.stepper.config;
         let plain = gpt.valid().with_precision(FloatDType::F32);
-        let windows = if self.on_gpu { EVALUATED_ON_GPU.div_ceil(self.config.context_length) } else { 4 };
+        let windows = if self.on_gpu { EVALUATED_ON_GPU.div_ceil(config.context_length) } else { 4 };
         let some = self.val_windows.evenly_spaced(windows);
-        let evaluate = || match self.config.calibrate {
+        let evaluate = || match config.calibrate {
             true => evaluate_confidence(&plain, &some, &Alone, &|| false).map(drop),
             false => evaluate(&plain, &some, &Alone, &|| false).map(drop),
         };
         let sampling = sample::sampling(&dataset.manifest, &dataset.tokenizer);
-        let few = TrainConfig { sample_tokens: 8, sample_prompts: vec![String::new()], ..self.config.clone() };
+        let few = TrainConfig { sample_tokens: 8, sample_prompts: vec![String::new()], ..config.clone() };
         let write = || sample::samples(&plain, &dataset.tokenizer, sampling, &few, 0, &|| false).map(drop);
         let began = Instant::now();
         if self.on_gpu {

@@ -73,10 +73,8 @@ pub fn enqueue(
     passes: Passes,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Enqueued>> {
-    let Passes { micro_batch, loss_scale, first_pass, .. } = passes;
-    let count = (range.end - range.start).div_ceil(micro_batch as u64);
-    // Dividing each pass's loss by their number gives the gradient of the mean over all passes.
-    let divisor = count as f64 / loss_scale;
+    let Passes { micro_batch, first_pass, .. } = passes;
+    let divisor = passes.divisor(passes.count(range.end - range.start));
     let mut gradients = GradientsAccumulator::new();
     let mut losses = Vec::new();
     for (number, first) in (first_pass..).zip(range.step_by(micro_batch)) {
@@ -86,8 +84,7 @@ pub fn enqueue(
         let batch = windows.batch(first, micro_batch)?;
         losses.push(pass(gpt, &batch, number, divisor, &passes, &mut gradients));
     }
-    let gradients = loss_scale::unscaled(gpt, gradients.grads(), loss_scale);
-    Ok(Some(Enqueued { losses, gradients }))
+    Ok(Some(Enqueued { losses, gradients: accumulated(gpt, gradients, &passes) }))
 }
 
 /// One forward and backward pass, number `number` of its step: adds the gradient of the objective,
@@ -111,28 +108,33 @@ pub fn pass(
     cross_entropy
 }
 
+/// The first half of a [`pass`] without activation checkpointing: the objective, divided by
+/// `divisor`, with its graph, and the cross-entropy. What the graph keeps can be measured before
+/// [`pass_backward`] frees it.
+pub fn pass_forward(gpt: &Gpt, batch: &Batch, number: u64, divisor: f64, passes: &Passes) -> Loss {
+    let mut none = GradientsAccumulator::new();
+    let pass = Pass { gpt, targets: &batch.targets, divisor, passes, gradients: &mut none };
+    passes.reseed(&[number]);
+    pass.loss(gpt.hidden(inputs(gpt, batch)))
+}
+
+/// The second half of such a [`pass`]: adds the gradient of its objective to `gradients`.
+pub fn pass_backward(gpt: &Gpt, objective: Tensor<1>, gradients: &mut GradientsAccumulator<Gpt>) {
+    gradients.accumulate(gpt, GradientsParams::from_grads(objective.backward(), gpt));
+}
+
+/// The gradient of a step, to which all its passes have added: what is left is to divide by the
+/// loss scale.
+pub fn accumulated(gpt: &Gpt, mut gradients: GradientsAccumulator<Gpt>, passes: &Passes) -> GradientsParams {
+    loss_scale::unscaled(gpt, gradients.grads(), passes.loss_scale)
+}
+
 /// The gradient of a step that is a single pass over `batch`, as [`enqueue`] computes it from the
 /// windows of a text.
 pub fn of_batch(gpt: &Gpt, batch: &Batch, passes: &Passes) -> Enqueued {
     let mut gradients = GradientsAccumulator::new();
-    let loss = pass(gpt, batch, passes.first_pass, 1.0 / passes.loss_scale, passes, &mut gradients);
-    let gradients = loss_scale::unscaled(gpt, gradients.grads(), passes.loss_scale);
-    Enqueued { losses: vec![loss], gradients }
-}
-
-/// The first half of [`of_batch`], not in segments: the objective times the loss scale, one value,
-/// with its graph. What the graph keeps can be measured before [`differentiate`] frees it.
-pub fn scaled_objective(gpt: &Gpt, batch: &Batch, passes: &Passes) -> Tensor<1> {
-    let (divisor, mut none) = (1.0 / passes.loss_scale, GradientsAccumulator::new());
-    let pass = Pass { gpt, targets: &batch.targets, divisor, passes, gradients: &mut none };
-    passes.reseed(&[passes.first_pass]);
-    pass.loss(gpt.hidden(inputs(gpt, batch))).objective
-}
-
-/// The second half of [`of_batch`]: the gradient of the objective, from [`scaled_objective`].
-pub fn differentiate(gpt: &Gpt, scaled_objective: Tensor<1>, passes: &Passes) -> GradientsParams {
-    let gradients = GradientsParams::from_grads(scaled_objective.backward(), gpt);
-    loss_scale::unscaled(gpt, gradients, passes.loss_scale)
+    let loss = pass(gpt, batch, passes.first_pass, passes.divisor(1), passes, &mut gradients);
+    Enqueued { losses: vec![loss], gradients: accumulated(gpt, gradients, passes) }
 }
 
 #[cfg(test)]

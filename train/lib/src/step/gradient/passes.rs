@@ -83,6 +83,17 @@ impl Passes {
         Self { most_logits: values_at_once(most, device), ..self }
     }
 
+    /// How many passes go over so many windows.
+    pub fn count(&self, windows: u64) -> u64 {
+        windows.div_ceil(self.micro_batch as u64)
+    }
+
+    /// What the objective of each of `count` passes is divided by: the sum of their gradients is
+    /// then the gradient of the mean over all passes, times the loss scale.
+    pub fn divisor(&self, count: u64) -> f64 {
+        count as f64 / self.loss_scale
+    }
+
     /// Whether a pass with this many logits is computed in segments: then its activations and
     /// logits are never all in memory at once.
     pub fn in_segments(&self, logits: usize) -> bool {

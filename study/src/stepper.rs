@@ -1,4 +1,4 @@
-//! A training step over a given batch, by the functions of training.
+//! Training steps to be measured, by the functions of training.
 
 use burn::optim::GradientsParams;
 use ember_data::windows::Batch;
@@ -8,46 +8,56 @@ use ember_training::config::TrainConfig;
 use ember_training::step::gradient::{LossScale, Passes, of_batch};
 use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
 
-/// Takes steps as training does, each in one pass over a batch. The learning rate is 0: the full
-/// work, and the same weights in every repetition.
-pub(crate) struct Stepper<'a> {
-    config: &'a TrainConfig,
+/// Takes steps as training does. The learning rate is 0: the full work, and the same weights in
+/// every repetition.
+pub struct Stepper {
+    /// How training takes a step.
+    pub config: TrainConfig,
     /// The optimizer and its moments.
-    pub(crate) optimizer: Optimizer,
+    pub optimizer: Optimizer,
     loss_scale: LossScale,
 }
 
-impl<'a> Stepper<'a> {
+impl Stepper {
     /// Before the first step of training by `config`.
-    pub(crate) fn new(config: &'a TrainConfig) -> Self {
-        Self { config, optimizer: Optimizer::new(config), loss_scale: LossScale::default() }
+    pub fn new(config: &TrainConfig) -> Self {
+        Self { config: config.clone(), optimizer: Optimizer::new(config), loss_scale: LossScale::default() }
     }
 
-    /// How a batch goes through the model. Every step is a run's first, with the same dropout.
-    pub(super) fn passes(&self, gpt: &Gpt) -> Passes {
+    /// How the batches of a step, counted from 0, go through the model.
+    pub fn passes(&self, gpt: &Gpt, step: u64) -> Passes {
         let scale = self.loss_scale.scale(self.config.precision);
-        Passes::new(self.config, 0, scale).on(&gpt.device())
+        Passes::new(&self.config, step, scale).on(&gpt.device())
     }
 
-    /// A whole step. In float16 the loss scale is halved until the gradient is finite.
-    pub(crate) fn step(&mut self, gpt: Gpt, batch: &Batch) -> Gpt {
+    /// The end of a step: takes the norm of its gradient, clips, and steps along it. In float16,
+    /// if the gradient overflows, it halves the loss scale instead, and returns false: the gradient
+    /// must be computed again.
+    pub fn follow(&mut self, gpt: Gpt, gradients: GradientsParams) -> (Gpt, bool) {
+        let grad_norm = global_norm(&gpt, &gradients);
+        if self.loss_scale.overflowed(self.config.precision, grad_norm) {
+            return (gpt, false);
+        }
+        let scale = clip_scale(grad_norm, self.config.grad_clip);
+        (self.optimizer.step(gpt, gradients, scale, 0.0), true)
+    }
+
+    /// A whole step in one pass over a batch. Every such step is a run's first, with the same
+    /// dropout.
+    pub fn step(&mut self, mut gpt: Gpt, batch: &Batch) -> Gpt {
         loop {
-            let gradients = of_batch(&gpt, batch, &self.passes(&gpt)).gradients;
-            let grad_norm = global_norm(&gpt, &gradients);
-            if !self.loss_scale.overflowed(self.config.precision, grad_norm) {
-                return self.follow(gpt, gradients, grad_norm);
+            let gradients = of_batch(&gpt, batch, &self.passes(&gpt, 0)).gradients;
+            let (followed, is_taken) = self.follow(gpt, gradients);
+            gpt = followed;
+            if is_taken {
+                return gpt;
             }
         }
-    }
-
-    /// The end of a step: clips gradients of this norm, and steps along them.
-    pub(super) fn follow(&mut self, gpt: Gpt, gradients: GradientsParams, grad_norm: f64) -> Gpt {
-        self.optimizer.step(gpt, gradients, clip_scale(grad_norm, self.config.grad_clip), 0.0)
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use burn::{module::Module, tensor::Device};
@@ -58,11 +68,11 @@ mod tests {
 
     use crate::batch::batch_logits;
 
-    const VOCAB: usize = 23;
+    pub const VOCAB: usize = 23;
     const ROWS: usize = 3;
 
     /// A small model without dropout: all tests of this process draw from one generator.
-    fn config(keys: &str) -> TrainConfig {
+    pub fn config(keys: &str) -> TrainConfig {
         let shape = "n_layer = 2\nn_head = 2\nn_embd = 16\ncontext_length = 12\nbatch_size = 3\n";
         let settings = format!("{shape}dropout = 0.0\noptimizer = \"adamw\"\n{keys}\n");
         let settings = Settings::from_toml_str(&settings).unwrap();
@@ -74,14 +84,14 @@ mod tests {
         gpt.with_precision(float_dtype(config.precision))
     }
 
-    fn windows(config: &TrainConfig) -> TrainWindows {
+    pub fn windows(config: &TrainConfig) -> TrainWindows {
         let ids: Vec<u32> = (0..400).map(|i| ((i * i + i / 5) % VOCAB) as u32).collect();
         let tokens = TokenFile::from_ids(&ids, VOCAB).unwrap();
         TrainWindows::new(&tokens, config.context_length, config.seed, WindowRule::Anywhere, None).unwrap()
     }
 
     /// The bits of every parameter's gradient: in float16 it may not be finite.
-    fn bits(gpt: &Gpt, gradients: &GradientsParams) -> Vec<Vec<u32>> {
+    pub fn bits(gpt: &Gpt, gradients: &GradientsParams) -> Vec<Vec<u32>> {
         let of = |parameter: &Parameter| match parameter.shape.len() {
             1 => gradients.get::<1>(parameter.id).unwrap().into_data(),
             _ => gradients.get::<2>(parameter.id).unwrap().into_data(),
@@ -106,7 +116,7 @@ mod tests {
                 bits(&gpt, &whole.gradients)
             };
             let batch = windows.batch(0, ROWS).unwrap();
-            let own = bits(&gpt, &of_batch(&gpt, &batch, &Stepper::new(&config).passes(&gpt)).gradients);
+            let own = bits(&gpt, &of_batch(&gpt, &batch, &Stepper::new(&config).passes(&gpt, 0)).gradients);
             assert!(own == of_run(Passes::new(&config, 0, scale).on(&gpt.device())), "{keys}");
             let is_plain = config.z_loss == 0.0 && config.label_smoothing == 0.0;
             assert_eq!(own == of_run(Passes::plain(ROWS, config.seed)), is_plain, "{keys}");
