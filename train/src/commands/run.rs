@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::{process::Command, process::Stdio, time::Duration, time::Instant};
 
 use ember_cli::compile_progress::{CompileProgress, KERNELS_OF_A_STEP};
+use ember_cli::interrupt::INTERRUPTED;
 use ember_data::prepare::{Manifest, PrepareOptions};
 use ember_host::files::name_of;
 use ember_study::error::Error as StudyError;
@@ -205,10 +206,16 @@ impl StartHooks for RunHooks<'_> {
         self.deadline.map(|deadline| TimeBudget::new(deadline.began, deadline.seconds, most_steps, pace))
     }
 
-    fn try_steps(&self, config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Fit, Error> {
-        let (id, micro_batch) = (&selected.id, config.micro_batch);
-        Notes::new(self.quiet).say(format!("trying micro_batch = {micro_batch} on {id}, which compiles its kernels"));
-        first_steps(config, shape, selected, self.quiet).map_err(training_error)
+    fn try_steps(&self, config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Option<Fit>, Error> {
+        let (id, micro_batch, notes) = (&selected.id, config.micro_batch, Notes::new(self.quiet));
+        notes.say(format!("trying micro_batch = {micro_batch} on {id}, which compiles its kernels"));
+        let fit = first_steps(config, shape, selected, self.quiet).map_err(training_error)?;
+        // Ctrl-C ends the trial, which says nothing about memory; any other signal has waited for it.
+        let fit = fit.filter(|_| !self.interrupt.requested());
+        if fit.is_none() {
+            notes.say(NOTHING_DONE);
+        }
+        Ok(fit)
     }
 }
 
@@ -259,8 +266,8 @@ impl RunHooks<'_> {
 }
 
 /// Trains two steps of `config` on random tokens in a child process, and passes on its notes. If
-/// memory runs out, only the child ends.
-fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected, quiet: bool) -> Result<Fit> {
+/// memory runs out, only the child ends. `None` if it was interrupted.
+fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected, quiet: bool) -> Result<Option<Fit>> {
     let folder = tempfile::tempdir().context("cannot create a temporary folder; set micro_batch yourself")?;
     let [config_path, shape_path] = ["trial.toml", "shape.json"].map(|name| folder.path().join(name));
     for (path, text) in [(&config_path, config.to_toml()?), (&shape_path, serde_json::to_string(shape)?)] {
@@ -288,13 +295,16 @@ fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected, qui
     }
     let ended = trial.wait().context("cannot see how the trial step ended; set micro_batch yourself")?;
     if ended.success() {
-        return Ok(Fit::Fits(format!("two steps were tried on {}", selected.id)));
+        return Ok(Some(Fit::Fits(format!("two steps were tried on {}", selected.id))));
+    }
+    if ended.code() == Some(i32::from(INTERRUPTED)) {
+        return Ok(None);
     }
     let reason = error.unwrap_or_else(|| ended.to_string());
-    Ok(Fit::TooLarge {
+    Ok(Some(Fit::TooLarge {
         because: format!("a step on {} failed ({reason})", selected.id),
         next_at_most: config.micro_batch / 2,
-    })
+    }))
 }
 
 /// Combines the settings of the file, `--set`, `--seed` and TEXT; later ones override earlier ones.

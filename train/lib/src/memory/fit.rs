@@ -132,7 +132,7 @@ pub enum Fit {
 /// If the memory is known, the prediction decides. No GPU reliably tells its free memory, so there
 /// each micro-batch that is not certainly small enough is tried, halved after each failure.
 /// Besides, a GPU's kernels can address only part of a buffer, into which the widest tensor of a
-/// pass must fit.
+/// pass must fit. `None` if `trial` returned `None`: it was interrupted.
 ///
 /// # Errors
 /// When not one window fits, or what `trial` returns.
@@ -142,13 +142,13 @@ pub fn fit_to_device(
     open: Undecided,
     selected: &Selected,
     memory: Option<u64>,
-    trial: &dyn Fn(&TrainConfig) -> Result<Fit>,
-) -> Result<Fitted> {
+    trial: &dyn Fn(&TrainConfig) -> Result<Option<Fit>>,
+) -> Result<Option<Fitted>> {
     let kernels = Kernels::on(&selected.device);
     if let Some(memory) = memory {
-        return Ok(fit_to_memory(config, shape, kernels, open, memory)?);
+        return Ok(Some(fit_to_memory(config, shape, kernels, open, memory)?));
     }
-    let (mut failure, at_once) = (None, windows_at_once(config, shape, selected));
+    let (mut ended, at_once) = (None, windows_at_once(config, shape, selected));
     let fitted = fit(config, shape, kernels, open, &mut |config, predicted| {
         if config.micro_batch > at_once {
             let because = "a layer's output exceeds this GPU's buffer limit".to_owned();
@@ -157,14 +157,17 @@ pub fn fit_to_device(
         if predicted <= ASSUMED_BYTES as u64 {
             return Fit::Fits(format!("training needs about {} of memory, which is little", bytes(predicted)));
         }
-        trial(config).unwrap_or_else(|error| {
-            failure = Some(error);
-            Fit::Fits(String::new())
-        })
+        match trial(config) {
+            Ok(Some(fit)) => fit,
+            other => {
+                ended = Some(other.map(drop));
+                Fit::Fits(String::new()) // so that nothing else is tried
+            }
+        }
     });
-    match failure {
-        Some(error) => Err(error),
-        None => Ok(fitted?),
+    match ended {
+        Some(other) => other.map(|()| None),
+        None => Ok(Some(fitted?)),
     }
 }
 
@@ -203,6 +206,10 @@ pub fn warning(config: &TrainConfig, shape: &GptConfig, selected: &Selected, mem
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::cell::Cell;
+
+    use ember_model::device::{DeviceChoice, select};
+
     use super::*;
     use crate::config::{DeviceKind, TextFacts};
 
@@ -274,6 +281,19 @@ mod tests {
         let config = TrainConfig { micro_batch: 2, ..config };
         let refused = fit(&config, &shape, Kernels::Cpu, decided, refuse).unwrap_err().to_string();
         assert!(refused.contains("with micro_batch = 2 it needs"), "{refused}");
+    }
+
+    #[test]
+    fn a_trial_that_was_interrupted_is_the_last_and_nothing_is_chosen() {
+        let config = config("n_layer = 24\nn_embd = 2048\ncontext_length = 4096\nbatch_size = 8");
+        let selected = select(DeviceChoice::Cpu).unwrap();
+        let trials = Cell::new(0);
+        let interrupted = |_: &TrainConfig| -> Result<Option<Fit>> {
+            trials.set(trials.get() + 1);
+            Ok(None)
+        };
+        let fitted = fit_to_device(&config, &config.shape(65), EVERYTHING, &selected, None, &interrupted).unwrap();
+        assert_eq!((fitted, trials.get()), (None, 1));
     }
 
     #[test]

@@ -54,12 +54,13 @@ pub trait StartHooks {
         None
     }
 
-    /// Whether a step of `config` fits into the memory of a device whose free memory is unknown.
+    /// Whether a step of `config` fits into the memory of a device whose free memory is unknown;
+    /// `None` when interrupted.
     ///
     /// # Errors
     /// When it cannot be tried.
-    fn try_steps(&self, _config: &TrainConfig, _shape: &GptConfig, _selected: &Selected) -> Result<Fit> {
-        Ok(Fit::Fits("the first step will show".to_owned()))
+    fn try_steps(&self, _config: &TrainConfig, _shape: &GptConfig, _selected: &Selected) -> Result<Option<Fit>> {
+        Ok(Some(Fit::Fits("the first step will show".to_owned())))
     }
 }
 
@@ -330,25 +331,26 @@ impl Start {
         reasons.into_iter().for_each(|reason| reporter.note(reason));
         check_size(&config, &shape(&config), selected, processes)?;
         text::windows(&config, dataset)?;
-        Ok(Some((fitted(config, open, &prepared, hooks, reporter)?, pace)))
+        Ok(fitted(config, open, &prepared, hooks, reporter)?.map(|config| (config, pace)))
     }
 }
 
 /// Chooses a micro-batch that fits into memory, if the user set none; otherwise warns if the user's
-/// seems too large.
+/// seems too large. `None` when interrupted.
 fn fitted(
     mut config: TrainConfig,
     open: Undecided,
     prepared: &PreparedText,
     hooks: &dyn StartHooks,
     reporter: &mut dyn Reporter,
-) -> Result<TrainConfig> {
+) -> Result<Option<TrainConfig>> {
     let PreparedText { selected, processes, memory, .. } = *prepared;
     let shape = (prepared.shape)(&config);
     let share = share_of(&config, processes);
     if open.micro_batch {
         let trial = |config: &_| hooks.try_steps(config, &shape, selected);
         let fitted = fit_to_device(&share, &shape, open, selected, memory, &trial)?;
+        let Some(fitted) = fitted else { return Ok(None) };
         config = fitted.in_whole(&config);
         reporter.note(fitted.reason.into());
     } else if let Some(warning) = fit::warning(&share, &shape, selected, memory) {
@@ -358,7 +360,7 @@ fn fitted(
         let line = "memory is short: freed memory is returned to the system at once, which slows the steps";
         reporter.note(line.into());
     }
-    Ok(config)
+    Ok(Some(config))
 }
 
 /// Opens the folder that another process of the group has created.
