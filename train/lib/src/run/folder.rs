@@ -233,9 +233,10 @@ impl RunFolder {
         self.path.join(name)
     }
 
-    /// The name of the run: the folder's own.
+    /// The name of the run: the folder's own, also if its path ends in none, as `.` does.
     pub fn name(&self) -> String {
-        name_of(&self.path).unwrap_or_else(|| "run".to_owned())
+        let own = || name_of(&self.path.canonicalize().ok()?);
+        name_of(&self.path).or_else(own).unwrap_or_else(|| "run".to_owned())
     }
 
     /// Writes the resolved configuration atomically.

@@ -33,6 +33,16 @@ fn a_run_that_did_not_begin_leaves_no_folder_that_was_made_for_it() {
 }
 
 #[test]
+fn a_run_whose_path_ends_in_no_name_has_that_of_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = RunFolder::create(&folder.path().join("mine")).unwrap();
+    fs::create_dir(run.file(DATA)).unwrap();
+    let inside_and_out = run.file(DATA).join("..");
+    let names = [run.path(), &inside_and_out].map(|path| RunFolder::owned_elsewhere(path).name());
+    assert_eq!(names, ["mine", "mine"]);
+}
+
+#[test]
 fn runs_that_are_started_at_once_get_a_folder_each() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("runs/mine");
