@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ember_decoding::run_folder::namesake;
-use ember_host::files::{make_folder, name_of, write_text};
+use ember_host::files::{make_folder, name_of, remove_unfinished, write_text};
 
 use crate::config::TrainConfig;
 use crate::error::{FolderError, Result};
@@ -111,7 +111,9 @@ impl RunFolder {
                 remove_empty(parents);
             }
         })?;
-        Ok(Self { path: path.to_owned(), before, lock: Some(lock) })
+        let run = Self { path: path.to_owned(), before, lock: Some(lock) };
+        run.tidy();
+        Ok(run)
     }
 
     /// Creates a folder for a new run and takes its lock: `path`, or the first of `<path>-2`, `-3`,
@@ -172,8 +174,7 @@ impl RunFolder {
         }
     }
 
-    /// Takes the lock of the folder in `path`, whatever is in it, and removes unfinished files that a
-    /// killed process left.
+    /// Takes the lock of the folder in `path`, whatever is in it.
     ///
     /// # Errors
     /// When another process holds it, or it cannot be written.
@@ -198,6 +199,13 @@ impl RunFolder {
     /// moment, in which another process that does not wait finds the folder in use.
     pub fn is_in_use(path: &Path) -> bool {
         Lock::is_taken(path)
+    }
+
+    /// Removes the unfinished files that a killed process left, in all folders of this one; those that
+    /// cannot be removed only cost space. Only for a folder that is certainly a run's: another may
+    /// hold runs that are being trained, with files that are being written.
+    pub(super) fn tidy(&self) {
+        let _ = remove_unfinished(&self.path);
     }
 
     /// Opens the folder of an existing run and takes its lock.

@@ -53,6 +53,7 @@ fn open(path: &Path, reporter: &mut dyn Reporter) -> Result<(RunFolder, Option<u
     // Other programs use the name config.toml too: leave no lock in a folder that is no run.
     let config = TrainConfig::from_file(&run.file(CONFIG)).inspect_err(|_| run.remove_own_lock())?;
     let rows: Vec<Row> = jsonl::read(&run.file(METRICS))?;
+    run.tidy();
     let latest = checkpoint::newest_whole(&run, &mut |note| reporter.note(note))?;
     let latest = latest.as_deref().and_then(step_of);
     if let Some(decided) = latest.and_then(|latest| length_decided_after(&rows, latest, &config)) {
@@ -226,6 +227,17 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    /// Other programs use the name config.toml too, and runs below may be saving a checkpoint now.
+    #[test]
+    fn a_folder_that_is_no_run_is_left_as_it_is() {
+        let place = tempfile::tempdir().unwrap();
+        let being_saved = place.path().join("runs/mine/checkpoints/.unfinished-5");
+        fs::create_dir_all(&being_saved).unwrap();
+        fs::write(place.path().join(CONFIG), "n_layer = 1\n").unwrap();
+        assert!(resumed(place.path(), &mut Silent).is_err());
+        assert!(being_saved.is_dir() && !place.path().join(".lock").exists());
     }
 
     /// Collects a run's notes, one line each.

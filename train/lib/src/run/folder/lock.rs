@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use ember_host::file_error::At;
-use ember_host::files::{open_regular, refuse_irregular, remove_unfinished};
+use ember_host::files::{open_regular, refuse_irregular};
 
 use super::known::LOCK;
 use crate::error::FolderError;
@@ -32,15 +32,13 @@ pub(super) struct Lock {
 
 impl Lock {
     /// Takes the lock of the folder in `path`, whatever is in it, and waits at most `most` for
-    /// another process that has it. Then removes unfinished files that a killed process left; those
-    /// that cannot be removed only cost space.
+    /// another process that has it.
     ///
     /// # Errors
     /// When another process holds it, or it cannot be written.
     pub(super) fn take(path: &Path, most: Duration) -> Result<Self, FolderError> {
         for _ in 0..TRIES {
             if let Some(lock) = Self::try_take(path, most)? {
-                let _ = remove_unfinished(path);
                 return Ok(lock);
             }
         }

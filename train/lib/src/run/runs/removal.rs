@@ -37,6 +37,7 @@ impl Removal {
         };
         refuse_others(Contents::read(path)?)?; // before taking the lock, which creates a file
         let run = RunFolder::lock(path)?;
+        run.tidy();
         let contents = refuse_others(Contents::read(path)?)?;
         Ok(Self { run, contents })
     }
