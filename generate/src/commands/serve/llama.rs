@@ -11,7 +11,7 @@ use ember_decoding::FinishReason;
 use ember_decoding::completion::ChosenToken;
 use ember_decoding::config::{GenerationConfig, KnobValue, Knobs, Overflow, Semantics, Strategy};
 use ember_decoding::generator::Written;
-use ember_decoding::stream::{token_bytes, token_text};
+use ember_decoding::stream::{TextStream, token_bytes, token_text};
 use ember_decoding::trace::ChoiceTrace;
 use serde_json::{Map, Value, json};
 
@@ -403,8 +403,9 @@ fn settings(model: &Model, config: &GenerationConfig) -> Value {
 /// The stop string that ended a text; of several matches the first in the request.
 fn stopping_word(work: &Work, written: &Written) -> String {
     let Some(tokenizer) = &work.model.tokenizer else { return String::new() };
-    let whole: Vec<u8> = written.completion.ids.iter().flat_map(|id| token_bytes(Some(tokenizer), *id)).collect();
-    let whole = String::from_utf8_lossy(&whole);
+    let bytes: Vec<u8> = written.completion.ids.iter().flat_map(|id| token_bytes(Some(tokenizer), *id)).collect();
+    // Decoded as the text was: bytes that may begin a character are not U+FFFD yet.
+    let whole = TextStream::default().push(&bytes);
     let rest = whole.get(written.text.len()..).unwrap_or_default();
     let mut stops = work.parsed.config.stop_strings.iter();
     stops.find(|stop| rest.starts_with(stop.as_str())).cloned().unwrap_or_default()

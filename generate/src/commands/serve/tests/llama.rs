@@ -89,6 +89,21 @@ fn the_stopping_word_is_the_first_in_the_request_of_those_that_begin_together() 
     }
 }
 
+/// The bytes after it may be the beginning of a character.
+#[test]
+fn the_stopping_word_holds_no_character_that_may_still_be_completed() {
+    let tokenizer = Tokenizer::train_bpe(258, ["bé", "bè", "bê", "bë"].repeat(5)).unwrap();
+    // One token is `b` and the first byte of each of these letters.
+    let ids = tokenizer.encode("bé").unwrap();
+    assert_eq!((ids.len(), tokenizer.token_bytes(ids[0])), (2, Some(b"b\xc3".to_vec())));
+    let server = Server::open_with(tokenizer);
+    for stops in [["b\u{fffd}", "b"], ["b", "b\u{fffd}"]] {
+        let ask = json!({ "prompt": "a", "n_predict": 9, "logit_bias": [[ids[0], 90]], "stop": stops });
+        let (_, returned) = server.post("/completion", &ask);
+        assert_eq!((&returned["content"], &returned["stopping_word"]), (&json!(""), &json!("b")), "{returned}");
+    }
+}
+
 /// Whatever the folder sets, except the maximum length.
 #[test]
 fn a_completion_has_the_defaults_of_llama_cpp() {
