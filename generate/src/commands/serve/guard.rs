@@ -69,11 +69,12 @@ impl Guard {
     }
 
     /// Refuses requests of pages from other origins that are not allowed; browsers send the page's
-    /// origin.
+    /// origin. A page of `https://HOST` is the server's own, too: a proxy in front may add the
+    /// encryption.
     fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         if let Some(origin) = text(headers, header::ORIGIN)
             && !self.allows(origin)
-            && text(headers, header::HOST).is_none_or(|host| origin != format!("http://{host}"))
+            && text(headers, header::HOST).is_none_or(|host| host_of(origin) != Some(host))
         {
             return Err(ApiError::forbidden(format!(
                 "pages of {origin} are not allowed; allow them with --cors {origin}"
@@ -85,6 +86,11 @@ impl Guard {
     fn allows(&self, origin: &str) -> bool {
         self.origins.iter().any(|allowed| allowed == origin)
     }
+}
+
+/// The host and port of a web page's origin.
+fn host_of(origin: &str) -> Option<&str> {
+    origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"))
 }
 
 /// A header as text; empty if it is not text.

@@ -7,7 +7,18 @@ fn strangers_are_turned_away() {
     let server = Server::open();
     assert_eq!(server.send("GET", "/v1/models", "Host: evil.example\r\n", "").0, 403);
     assert_eq!(server.send("GET", "/v1/models", "Origin: http://evil.example\r\n", "").0, 403);
-    assert_eq!(server.send("GET", "/v1/models", &format!("Origin: http://{}\r\n", server.address), "").0, 200);
+    // A proxy in front may add the encryption.
+    for scheme in ["http", "https"] {
+        let own = format!("Origin: {scheme}://{}\r\n", server.address);
+        assert_eq!(server.send("GET", "/v1/models", &own, "").0, 200, "{own}");
+    }
+    for other in ["https://127.0.0.1:1", "ftp://ADDRESS", "https://ADDRESS.evil.example", "https://", "null"] {
+        let other = format!("Origin: {}\r\n", other.replace("ADDRESS", &server.address.to_string()));
+        assert_eq!(server.send("GET", "/v1/models", &other, "").0, 403, "{other}");
+    }
+    // Such a page must still be under a name of this machine.
+    let rebound = "Host: evil.example\r\nOrigin: https://evil.example\r\n";
+    assert_eq!(server.send("GET", "/v1/models", rebound, "").0, 403);
     for twice in
         ["Host: localhost\r\nHost: evil.example\r\n", "Origin: http://localhost\r\nOrigin: http://evil.example\r\n"]
     {
