@@ -279,8 +279,8 @@ impl AnswerFormat for Chat {
     }
 
     fn opening(&mut self, work: &Work) -> Vec<Value> {
-        let delta = json!({ "role": "assistant", "content": null });
-        (0..work.parsed.config.num_return_sequences).map(|index| self.chunk(work, index, &delta, None, None)).collect()
+        let choices = if work.parsed.searches() { 0 } else { work.parsed.config.num_return_sequences };
+        (0..choices).map(|index| self.first_chunk(work, index)).collect()
     }
 
     fn chunks(&mut self, work: &Work, event: Event) -> Vec<Value> {
@@ -294,6 +294,7 @@ impl AnswerFormat for Chat {
                 let completion = &written.completion;
                 let mut chunks = Vec::new();
                 if work.parsed.config.strategy.ranks_texts() {
+                    chunks.push(self.first_chunk(work, choice));
                     let delta = json!({ "content": written.text });
                     chunks.push(self.chunk(work, choice, &delta, logprobs(work, &completion.tokens), None));
                 }
@@ -324,6 +325,11 @@ impl AnswerFormat for Chat {
 }
 
 impl Chat {
+    /// The beginning of a choice.
+    fn first_chunk(&self, work: &Work, index: usize) -> Value {
+        self.chunk(work, index, &json!({ "role": "assistant", "content": null }), None, None)
+    }
+
     fn chunk(&self, work: &Work, index: usize, delta: &Value, logprobs: Option<Value>, reason: Option<&str>) -> Value {
         let choice = json!({ "index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason });
         self.answer(work, "chat.completion.chunk", vec![choice])

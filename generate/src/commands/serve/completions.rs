@@ -103,6 +103,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
         includes_usage: includes_usage(&parameters)?,
         token_ids: parameters.is_on("return_token_ids")?,
         offsets: vec![TextOffset::default(); parsed.prompts.len() * parsed.config.num_return_sequences],
+        scored: vec![Vec::new(); parsed.prompts.len()],
     };
     Ok((parsed, format))
 }
@@ -185,6 +186,8 @@ struct Completion {
     replay: Option<Value>,
     /// Text offsets of each choice's tokens.
     offsets: Vec<TextOffset>,
+    /// In a stream of texts that a search finds: each prompt's scored tokens, which wait for them.
+    scored: Vec<Vec<ChosenToken>>,
 }
 
 /// Tracks at which character of a text each token begins.
@@ -247,7 +250,7 @@ impl AnswerFormat for Completion {
     }
 
     fn opening(&mut self, work: &Work) -> Vec<Value> {
-        if self.echoed.is_empty() || work.parsed.scores_prompts {
+        if self.echoed.is_empty() || work.parsed.scores_prompts || work.parsed.searches() {
             return Vec::new();
         }
         (0..self.offsets.len()).map(|choice| self.echo_chunk(work, choice, Vec::new())).collect()
@@ -256,6 +259,10 @@ impl AnswerFormat for Completion {
     fn chunks(&mut self, work: &Work, event: Event) -> Vec<Value> {
         let each = work.parsed.config.num_return_sequences;
         match event {
+            Event::Scored { prompt, tokens } if work.parsed.searches() => {
+                self.scored[prompt] = tokens;
+                Vec::new()
+            }
             Event::Scored { prompt, tokens } => (prompt * each..(prompt + 1) * each)
                 .map(|choice| self.echo_chunk(work, choice, tokens.iter().collect()))
                 .collect(),
@@ -277,15 +284,20 @@ impl AnswerFormat for Completion {
                 vec![answer]
             }
             Event::Finished { choice, written } => {
-                let completion = &written.completion;
+                let (completion, mut chunks) = (&written.completion, Vec::new());
                 let reason = Some(reason(completion.finish_reason));
                 let mut segment = Segment { reason, ..Segment::default() };
-                if work.parsed.config.strategy.ranks_texts() {
+                if work.parsed.searches() {
+                    if !self.echoed.is_empty() {
+                        let scored = self.scored[work.parsed.prompt_of(choice)].clone();
+                        chunks.push(self.echo_chunk(work, choice, scored.iter().collect()));
+                    }
                     (segment.text, segment.tokens) = (&written.text, completion.tokens.iter().collect());
                 }
                 let mut choice = self.choice(work, choice, &segment);
                 add_score(&mut choice, &written);
-                vec![self.answer(work, vec![choice], None)]
+                chunks.push(self.answer(work, vec![choice], None));
+                chunks
             }
             Event::Done(timings) => {
                 let ends = if work.parsed.generates { 0 } else { self.offsets.len() };

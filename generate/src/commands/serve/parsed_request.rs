@@ -93,6 +93,12 @@ impl ParsedRequest {
         choice / self.config.num_return_sequences
     }
 
+    /// Whether a search finds the texts: all at its end, and perhaps fewer than were asked for. A
+    /// stream then has no beginning of a text before the text is found.
+    pub(super) fn searches(&self) -> bool {
+        self.generates && self.config.strategy.ranks_texts()
+    }
+
     /// Candidates that its answer may hold at once. A stream frees what it has sent, but scored
     /// prompts and ranked texts are sent whole.
     pub(super) fn held_candidates(&self) -> usize {

@@ -5,6 +5,7 @@ mod company;
 mod llama;
 mod refusals;
 mod strangers;
+mod streams;
 mod vocabulary;
 
 use std::io::{ErrorKind, Read, Write};
@@ -205,29 +206,6 @@ fn a_temperature_of_0_is_greedy_beside_knobs_that_are_off() {
     assert_eq!(server.write(off.clone())["choices"][0]["text"], greedy["choices"][0]["text"]);
     let (status, answer) = server.post("/completion", &off);
     assert_eq!((status, &answer["generation_settings"]["strategy"]), (200, &json!("greedy")), "{answer}");
-}
-
-/// Clients look for the usage in every chunk, and decode the text by its header.
-#[test]
-fn pieces_of_a_stream_are_as_clients_read_them() {
-    let server = Server::open_with(Tokenizer::bytes().unwrap());
-    let pieces = |path: &str, ask: Value| -> Vec<Value> {
-        let (_, head, body) = server.send("POST", path, "", &ask.to_string());
-        assert!(head.contains("content-type: text/event-stream; charset=utf-8"), "{head}");
-        let returned =
-            body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|returned| *returned != "[DONE]");
-        returned.map(|returned| serde_json::from_str(returned).unwrap()).collect()
-    };
-    let (messages, options) = (json!([{ "role": "user", "content": "a" }]), json!({ "include_usage": true }));
-    let ask = json!({ "messages": messages, "max_tokens": 2, "stream": true, "stream_options": options });
-    let returned = pieces("/v1/chat/completions", ask);
-    let (last, others) = returned.split_last().unwrap();
-    assert!(last["usage"].is_object() && !others.is_empty(), "{last}");
-    assert!(others.iter().all(|piece| piece.get("usage") == Some(&Value::Null)), "{others:?}");
-    let ask = json!({ "prompt": "a", "n_predict": 2, "stream": true, "response_fields": ["content"] });
-    let returned = pieces("/completion", ask);
-    let has_only_content = |piece: &Value| piece["content"].is_string() && piece.as_object().unwrap().len() == 1;
-    assert!(!returned.is_empty() && returned.iter().all(has_only_content), "{returned:?}");
 }
 
 /// As on the command line: the request's values take precedence over the folder's.
