@@ -47,6 +47,11 @@ pub enum GrammarError {
     /// The grammar is invalid, or has something that cannot be enforced.
     #[error("{grammar} cannot be used: {reason}; correct it")]
     Unusable { grammar: String, reason: String },
+    /// Grammars before it exceeded the limits of memory or time, and still hold what they took.
+    #[error(
+        "{grammar} cannot be read: earlier grammars took too much memory or time, and still hold it; try again later, or restart the program"
+    )]
+    EarlierWork { grammar: String },
     /// No token of the tokenizer fits what it allows.
     #[error(transparent)]
     DeadEnd(#[from] DeadEnd),
@@ -83,16 +88,25 @@ static WORK: Bound = Bound::new(512 << 20, Duration::from_secs(30), STACK_BYTES,
 static WORKING: Mutex<()> = Mutex::new(());
 
 /// Runs work that may recurse deeply and take much memory or time, on its own thread with limits.
-fn bounded<T, E>(act: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, String>
+/// `source` is the grammar's name in errors.
+fn bounded<T, E>(source: &str, act: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, GrammarError>
 where
     T: Send + 'static,
     E: Display,
 {
     let _one_at_a_time = WORKING.lock().unwrap_or_else(PoisonError::into_inner);
     match WORK.run(|| act().map_err(|error| error.to_string())) {
-        Ok(done) => done,
-        Err(BoundError::Exceeded) => Err(TOO_MUCH.to_owned()),
-        Err(error) => Err(error.to_string()),
+        Ok(done) => done.map_err(|error| unusable(source, error)),
+        Err(error) => Err(beyond_bound(source, error)),
+    }
+}
+
+/// The error of a grammar whose work has no result.
+fn beyond_bound(source: &str, error: BoundError) -> GrammarError {
+    match error {
+        BoundError::Exceeded => unusable(source, TOO_MUCH),
+        BoundError::EarlierWork => GrammarError::EarlierWork { grammar: source.to_owned() },
+        BoundError::NoThread => unusable(source, error),
     }
 }
 
@@ -142,7 +156,7 @@ impl Grammar {
         // would be offset.
         check_length(&source, expression, MAX_EXPRESSION_BYTES)?;
         let alone = expression.to_owned();
-        bounded(move || RegexBuilder::new().mk_regex(&alone)).map_err(|error| unusable(&source, error))?;
+        bounded(&source, move || RegexBuilder::new().mk_regex(&alone))?;
         Self::checked(source, TopLevelGrammar::from_regex(expression))
     }
 
@@ -168,7 +182,7 @@ impl Grammar {
     fn checked(source: String, rules: TopLevelGrammar) -> Result<Self, GrammarError> {
         let init = GrammarInit::Serialized(rules.clone());
         let compile = || init.to_cgrammar(None, &mut Logger::new(0, 0), ParserLimits::default(), Vec::new());
-        let compiled = bounded(|| catch_unwind(AssertUnwindSafe(compile))).map_err(|error| unusable(&source, error))?;
+        let compiled = bounded(&source, || catch_unwind(AssertUnwindSafe(compile)))?;
         if is_too_wide(&compiled) {
             return Err(unusable(&source, TOO_MUCH));
         }
@@ -178,7 +192,7 @@ impl Grammar {
     /// A matcher before the first token.
     pub(super) fn matcher(&self, vocabulary: &Vocabulary) -> Result<Matcher, GrammarError> {
         let (factory, rules) = (Arc::clone(vocabulary.factory()), self.rules.clone());
-        let parser = bounded(move || factory.create_parser(rules)).map_err(|error| unusable(&self.source, error))?;
+        let parser = bounded(&self.source, move || factory.create_parser(rules))?;
         Ok(Matcher::new(Ok(parser)))
     }
 
@@ -228,4 +242,18 @@ pub(super) fn one_line(error: impl Display) -> String {
         short.push('…');
     }
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grammar_is_not_at_fault_for_those_before_it() {
+        let reason = |error| beyond_bound("regex", error).to_string();
+        assert!(reason(BoundError::Exceeded).contains("regex cannot be used: it is too complex"));
+        assert!(reason(BoundError::EarlierWork).starts_with("regex cannot be read: earlier grammars took too much"));
+        let earlier = beyond_bound("regex", BoundError::EarlierWork);
+        assert!(matches!(earlier, GrammarError::EarlierWork { grammar } if grammar == "regex"));
+    }
 }

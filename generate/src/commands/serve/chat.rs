@@ -152,9 +152,8 @@ fn grammar(parameters: &Parameters) -> Result<Option<Grammar>, ApiError> {
         let message = format!("only one of response_format and {} can be set", other.source());
         return Err(ApiError::param("response_format", message));
     }
-    let refused =
-        |error: ember_decoding::constraint::GrammarError| ApiError::param("response_format", error.to_string());
-    Ok(Some(Grammar::json_schema("response_format", &schema.to_string()).map_err(refused)?))
+    let grammar = Grammar::json_schema("response_format", &schema.to_string());
+    Ok(Some(grammar.map_err(|error| ApiError::grammar("response_format", &error))?))
 }
 
 /// The text of a conversation and its ids.

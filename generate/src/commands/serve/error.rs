@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use ember_cli::failure;
 use ember_decoding::Error;
 use ember_decoding::config::KnobError;
+use ember_decoding::constraint::GrammarError;
 use serde_json::{Value, json};
 
 use super::json::Json;
@@ -41,6 +42,16 @@ impl ApiError {
     /// An invalid parameter.
     pub(super) fn param(param: &str, message: impl Into<String>) -> Self {
         Self { param: Some(param.to_owned()), ..Self::invalid(message) }
+    }
+
+    /// A grammar that cannot be used; the fault is not the request's if earlier grammars still hold
+    /// the memory for it.
+    pub(super) fn grammar(param: &str, error: &GrammarError) -> Self {
+        let param = Some(param.to_owned());
+        match error {
+            GrammarError::EarlierWork { .. } => Self { param, ..Self::unavailable(error.to_string()) },
+            error => Self { param, ..Self::invalid(error.to_string()) },
+        }
     }
 
     /// A parameter of the wrong type.
@@ -181,6 +192,22 @@ impl From<Error> for ApiError {
             Error::Memory(_) | Error::NotFinite => Self::internal(error.to_string()),
             Error::Cancelled => Self::internal("the request was cancelled"),
             error => Self::invalid(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grammar_that_others_keep_from_being_read_is_no_fault_of_the_request() {
+        let grammar = "regex".to_owned();
+        let earlier = ApiError::grammar("regex", &GrammarError::EarlierWork { grammar: grammar.clone() });
+        let empty = ApiError::grammar("regex", &GrammarError::OnlyEmpty { grammar });
+        for (error, status) in [(earlier, 503), (empty, 400)] {
+            let error = &error.body()["error"];
+            assert_eq!((&error["code"], &error["param"]), (&json!(status), &json!("regex")), "{error}");
         }
     }
 }

@@ -359,7 +359,7 @@ impl<'a> Parameters<'a> {
             }
             Some(_) => Err(ApiError::wrong_type(name, "a string")),
         };
-        let refused = |name: &'static str| move |error: GrammarError| ApiError::param(name, error.to_string());
+        let refused = |name: &'static str| move |error: GrammarError| ApiError::grammar(name, &error);
         let lark = |name, text: String| Grammar::lark(name, &text).map_err(refused(name));
         let found = [
             text("regex")?.map(|text| Grammar::regex("regex", &text).map_err(refused("regex"))),

@@ -113,7 +113,16 @@ impl Template {
             Ok(Ok(text)) if text.len() <= MAX_TEXT_BYTES => Ok(text),
             Ok(Err(error)) => Err(refused(error.detail().map_or_else(|| error.to_string(), str::to_owned))),
             Ok(Ok(_)) => Err(refused(format!("the rendered text is longer than {} MiB", MAX_TEXT_BYTES >> 20))),
-            Err(error) => Err(refused(bound_message(error))),
+            Err(error @ BoundError::Exceeded) => Err(refused(bound_message(error))),
+            // No fault of this conversation.
+            Err(error @ BoundError::EarlierWork) => Err(ApiError::unavailable(format!(
+                "the chat template is not done with an earlier conversation, for which {}; try again later, or start \
+                 the server again",
+                bound_message(error)
+            ))),
+            Err(error @ BoundError::NoThread) => {
+                Err(ApiError::unavailable(format!("the chat template cannot run: {error}; try again later")))
+            }
         }
     }
 }
@@ -206,8 +215,11 @@ mod tests {
     fn a_text_that_doubles_is_stopped() {
         let doubles = "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}{% endfor %}";
         let doubling = template(doubles).unwrap();
-        for _ in 0..3 {
-            assert!(render(&doubling, json!({})).unwrap_err().contains("256 MiB of memory"));
+        // Later conversations are not at fault.
+        for status in [400, 503, 503] {
+            let error = doubling.render(&[], None, true, &Map::new()).unwrap_err().body()["error"].clone();
+            let names_bound = error["message"].as_str().unwrap().contains("256 MiB of memory");
+            assert!(names_bound && error["code"] == status, "{error}");
         }
         let folded = format!("{{{{ {} }}}}", ["'a' * 100000000"; 9].join(" ~ "));
         assert!(template(&folded).err().unwrap().to_string().contains("256 MiB of memory"));

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use ember_decoding::completion::{Acceptance, ChosenToken, Finding};
-use ember_decoding::constraint::GrammarError;
 use ember_decoding::engine::{Progress, Request};
 use ember_decoding::generator::{Prompts, Reader, Written};
 use ember_decoding::logprobs;
@@ -308,10 +307,10 @@ impl Writer {
         let mut generator = Generator::new(request, model.tokenizer.as_ref(), parsed.config.clone())
             .map_err(|error| ApiError::param("stop", error.to_string()))?;
         if let Some(grammar) = &parsed.grammar {
-            let refused = |error: GrammarError| ApiError::param(grammar.source(), error.to_string());
             let (vocab_size, end_tokens) = (request.config().vocab_size, &parsed.config.end_tokens);
             let constraint = model.constraints.of(grammar, model.tokenizer.as_ref(), vocab_size, end_tokens);
-            generator = generator.constrained_by(constraint.map_err(refused)?);
+            let constraint = constraint.map_err(|error| ApiError::grammar(grammar.source(), &error))?;
+            generator = generator.constrained_by(constraint);
         }
         let ids: Vec<&[u32]> = parsed.prompts.iter().map(Vec::as_slice).collect();
         let each = parsed.config.num_return_sequences;
