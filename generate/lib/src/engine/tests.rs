@@ -172,6 +172,24 @@ fn what_was_least_recently_of_use_is_forgotten_first() {
     assert!(settled(&engine).slots <= 60);
 }
 
+/// The engine admits a request by what it reserves.
+#[test]
+fn an_exact_search_holds_more_than_its_text_and_no_more_than_it_reserves() {
+    let engine = Engine::start(model(), Limits { tokens_per_step: 64, slots: 500 }).unwrap();
+    let (prompt, new) = ([1, 2], 6);
+    let config =
+        GenerationConfig { strategy: Strategy::Exact, max_new_tokens: new, max_nodes: 300, ..Default::default() };
+    let mut held = 0;
+    let mut watch = |_: Certain| {
+        held = held.max(engine.figures().slots);
+        ControlFlow::Continue(())
+    };
+    generate_batch(&engine.request(never()), &[&prompt], &Plan::new(&config), &mut watch).unwrap();
+    let (together, rows) = crate::generate::rows_at_once(&config, 1);
+    assert_eq!((together, rows), (1, 16));
+    assert!(prompt.len() + new < held && held <= prompt.len() + rows * new, "{held}");
+}
+
 #[test]
 fn a_request_is_cancelled_while_it_is_written() {
     let engine = Engine::start(model(), Limits { tokens_per_step: 16, slots: 500 }).unwrap();

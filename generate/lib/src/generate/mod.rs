@@ -66,8 +66,15 @@ pub fn generate_batch(
 /// from, the logits are not finite, or a device fails.
 type Write = fn(&mut dyn Sequences, &Job, &mut dyn Watch) -> Result<Vec<Vec<Completion>>>;
 
+/// How many of the `prompts` are continued together, and as how many rows each at most: what the KV
+/// cache has to hold at once.
+pub fn rows_at_once(config: &GenerationConfig, prompts: usize) -> (usize, usize) {
+    let (_, together, rows) = strategy(config, prompts);
+    (together, rows)
+}
+
 /// The configured strategy, how many of the `prompts` it batches into each pass through the model,
-/// and how many rows per prompt to reserve cache memory for.
+/// and as how many rows per prompt at most.
 fn strategy(config: &GenerationConfig, prompts: usize) -> (Write, usize, usize) {
     let each = config.num_return_sequences;
     match config.strategy {
@@ -77,10 +84,8 @@ fn strategy(config: &GenerationConfig, prompts: usize) -> (Write, usize, usize) 
         Strategy::Beam | Strategy::BeamSample | Strategy::DiverseBeam => {
             (beam::write, prompts, each.max(config.num_beams))
         }
-        // One prompt after another, because each fills the passes with its own prefixes, at most
-        // `MAX_ROWS` together. A search that needs more rows than it returns texts gets more
-        // memory as it grows.
-        Strategy::Exact => (exact::write, 1, each.min(exact::MAX_ROWS)),
+        // One prompt after another, because each fills the passes with its own prefixes.
+        Strategy::Exact => (exact::write, 1, exact::MAX_ROWS.min(config.max_nodes)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use ember_decoding::config::{GenerationConfig, Overflow};
 use ember_decoding::constraint::Grammar;
+use ember_decoding::generate::rows_at_once;
 use ember_model::GptConfig;
 
 use super::error::ApiError;
@@ -147,17 +148,20 @@ pub(super) fn check_prompts(
 }
 
 /// Refuses texts that do not fit in the cache. A prompt takes its own positions once, and those of
-/// its `rows` texts, but never more than `rows` whole contexts.
+/// its rows, but never more than as many whole contexts. Prompts that are continued one after
+/// another take their positions one after another.
 pub(super) fn check_slots(
     prompts: &[Vec<u32>],
-    rows: usize,
-    max_new_tokens: usize,
+    config: &GenerationConfig,
     context_length: usize,
     usable_slots: usize,
 ) -> Result<(), ApiError> {
-    let longest = |ids: &Vec<u32>| ids.len().saturating_add(rows.saturating_mul(max_new_tokens));
+    let (together, rows) = rows_at_once(config, prompts.len());
+    let new_tokens = config.max_new_tokens.saturating_add(config.draft_tokens);
+    let longest = |ids: &Vec<u32>| ids.len().saturating_add(rows.saturating_mul(new_tokens));
     let most = |ids: &Vec<u32>| longest(ids).min(rows.saturating_mul(context_length));
-    let slots = prompts.iter().map(most).fold(0, usize::saturating_add);
+    let batch = |prompts: &[Vec<u32>]| prompts.iter().map(most).fold(0, usize::saturating_add);
+    let slots = prompts.chunks(together.max(1)).map(batch).max().unwrap_or(0);
     if slots > usable_slots {
         return Err(ApiError::invalid(format!(
             "this may take {slots} positions of the KV cache, which has {usable_slots}; ask for fewer or shorter \
@@ -184,4 +188,34 @@ pub(super) fn check_ranked(prompts: usize, config: &GenerationConfig) -> Result<
 /// token ranks first.
 fn followers(config: &GenerationConfig) -> usize {
     config.num_beams.saturating_mul(config.tokens_for_a_beam())
+}
+
+#[cfg(test)]
+mod tests {
+    use ember_decoding::config::Strategy;
+
+    use super::*;
+
+    /// The rows of an exact search are more than the texts that it returns.
+    #[test]
+    fn a_request_has_room_in_the_cache_for_all_of_its_rows() {
+        let texts = |strategy| GenerationConfig { strategy, max_new_tokens: 10, ..GenerationConfig::default() };
+        let beams = GenerationConfig { num_beams: 3, ..texts(Strategy::Beam) };
+        let few_nodes = GenerationConfig { max_nodes: 5, ..texts(Strategy::Exact) };
+        let drafts = GenerationConfig { draft_tokens: 4, ..texts(Strategy::Greedy) };
+        for (config, prompts, slots) in [
+            (texts(Strategy::Greedy), 1, 14),
+            (texts(Strategy::Greedy), 3, 42),
+            (beams, 3, 3 * 34),
+            (texts(Strategy::Exact), 1, 4 + 16 * 10),
+            // One prompt after another.
+            (texts(Strategy::Exact), 3, 4 + 16 * 10),
+            (few_nodes, 3, 4 + 5 * 10),
+            (drafts, 3, 4 + 10 + 4),
+            (GenerationConfig { max_new_tokens: 1000, ..texts(Strategy::Exact) }, 1, 16 * 64),
+        ] {
+            let fits = |usable| check_slots(&vec![vec![1; 4]; prompts], &config, 64, usable).is_ok();
+            assert!(fits(slots) && !fits(slots - 1), "{prompts} of {config:?}");
+        }
+    }
 }

@@ -323,8 +323,8 @@ impl<'a> Parameters<'a> {
             return Err(ApiError::param("n", format!("a request can ask for at most {MAX_TEXTS} texts")));
         }
         check_ranked(prompts.len(), &config)?;
+        check_slots(&prompts, &config, shape.context_length, self.model.usable_slots)?;
         let rows = if config.strategy.has_beams() { config.num_beams.max(each) } else { each };
-        check_slots(&prompts, rows, config.max_new_tokens, shape.context_length, self.model.usable_slots)?;
         let echoes = self.is_on("echo")?;
         let reported = |ids: &Vec<u32>| {
             let tokens = config.max_new_tokens.saturating_add(if echoes { ids.len() } else { 0 });
