@@ -1,16 +1,38 @@
 //! Parses the parts of a request that name tokens, by id or as text.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
-use ember_decoding::config::Knobs;
+use ember_decoding::config::{GenerationConfig, Knobs};
 use serde_json::{Number, Value};
 
 use super::error::ApiError;
 use super::models::Model;
 use super::request::{Parameters, find, list};
 
+/// Most bad words, as sequences of tokens, and most biases of sequences: each is compared with every
+/// text after every token.
+pub(super) const MAX_SEQUENCES: usize = 16_384;
+
 impl Parameters<'_> {
+    /// Checks how many sequences of tokens are banned or biased. A token that is banned several
+    /// times counts once, as with biases; that bounds these by the vocabulary.
+    pub(super) fn check_sequences(&self, config: &mut GenerationConfig) -> Result<(), ApiError> {
+        let biased = config.logit_bias.iter().filter(|(ids, _)| ids.len() > 1).count();
+        for (key, default, count) in
+            [("bad_words_ids", "bad_words", config.bad_words.len()), ("sequence_bias", "sequence_bias", biased)]
+        {
+            if count > MAX_SEQUENCES {
+                let name = self.sent_as(key).unwrap_or(default);
+                let message = format!("{name} has {count} sequences of tokens; it can have at most {MAX_SEQUENCES}");
+                return Err(ApiError::param(name, message));
+            }
+        }
+        let mut known = HashSet::new();
+        config.suppress_tokens.retain(|id| known.insert(*id));
+        Ok(())
+    }
+
     /// The token sequences that spell these words.
     pub(super) fn bad_words(&self, words: &Value) -> Result<Vec<Vec<u32>>, ApiError> {
         let tokenizer = tokenizer(self.model, "bad_words")?;

@@ -9,6 +9,7 @@ use ember_decoding::config::{GenerationConfig, KNOBS, Knob};
 use ember_page::{Page, escape};
 use serde_json::{Map, Value, json};
 
+use super::ids::MAX_SEQUENCES;
 use super::json::Json;
 use super::request::{COMMON, Dialect, Parameter, find};
 use super::{chat, completions, llama};
@@ -209,8 +210,10 @@ fn properties(route: &Route) -> Map<String, Value> {
 
 fn knob_schema(knob: &Knob) -> Value {
     let mut about = knob.meaning.trim().to_owned();
-    if knob.name == "max_new_tokens" {
-        about += "; 0 writes none, -1 as many as the context allows";
+    match knob.name {
+        "max_new_tokens" => about += "; 0 writes none, -1 as many as the context allows",
+        "bad_words_ids" | "sequence_bias" => about += &format!("; at most {MAX_SEQUENCES} sequences of tokens"),
+        _ => {}
     }
     match &knob.of(&GenerationConfig::default()).to_json() {
         Value::Number(number) if number.is_f64() => json!({ "type": "number", "description": about }),

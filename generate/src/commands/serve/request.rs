@@ -219,6 +219,7 @@ impl<'a> Parameters<'a> {
         let mut config = GenerationConfig::resolve(&knobs, &self.folder).map_err(|error| self.knob_error(&error))?.0;
         let stops_are_asked = knobs.stop_strings.is_some_and(|stops| !stops.is_empty());
         self.check_stops(stops_are_asked, &mut config.stop_strings)?;
+        self.check_sequences(&mut config)?;
         if config.strategy == Strategy::Exact && config.max_nodes > MAX_NODES {
             return Err(ApiError::param("max_nodes", format!("max_nodes must be at most {MAX_NODES}")));
         }
@@ -274,7 +275,7 @@ impl<'a> Parameters<'a> {
     }
 
     /// The name that the knob with this key was sent under, if it was.
-    fn sent_as(&self, key: &str) -> Option<&'a str> {
+    pub(super) fn sent_as(&self, key: &str) -> Option<&'a str> {
         self.sent().find(|(_, knob)| knob.name == key).map(|(name, _)| name)
     }
 

@@ -181,4 +181,7 @@ fn a_text_in_a_list_of_biases_is_all_of_its_tokens() {
     assert_eq!(biased(json!({ "57": -1 })), json!([of(57)]));
     assert_eq!(biased(json!({ "ab": -1 })), json!([of(b'a'), of(b'b')]));
     assert_eq!(biased(json!([["ab", -1], ["cab", -1]])), json!([of(b'a'), of(b'b'), of(b'c')]));
+    // A banned token counts once.
+    let banned = |id: u8| json!({ "token": id, "bias": null });
+    assert_eq!(biased(json!([["abab", false], ["a", false]])), json!([banned(b'a'), banned(b'b')]));
 }

@@ -56,6 +56,13 @@ fn what_cannot_be_followed_is_refused_by_name() {
         "stop",
         "1024 strings",
     );
+    refused(json!({ "prompt": "a", "bad_words": vec!["ab"; 16_385] }), "bad_words", "it can have at most 16384");
+    let sequence = |i: usize| json!([[i % 12, i / 12 % 12, i / 144 % 12, i / 1728], -1]);
+    let biases: Vec<Value> = (0..16_385).map(sequence).collect();
+    refused(json!({ "prompt": "a", "sequence_bias": biases }), "sequence_bias", "it can have at most 16384");
+    server.write(json!({
+        "prompt": "a", "max_tokens": 1, "bad_words": vec!["ab"; 16_384], "sequence_bias": biases[1..],
+    }));
     let (status, answer) = server.post("/v1/completions", &json!({ "prompt": "a", "top_p": 3 }));
     assert_eq!((status, answer["error"]["type"].as_str()), (400, Some("invalid_request_error")), "{answer}");
     let messages = json!([{ "role": "user", "content": "a" }]);
