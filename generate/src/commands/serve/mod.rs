@@ -17,6 +17,7 @@ mod gbnf;
 mod guard;
 mod handler;
 mod ids;
+mod in_progress;
 mod info;
 mod json;
 mod listen;
@@ -282,5 +283,6 @@ fn router(server: Arc<Server>, guard: Arc<guard::Guard>, without: &[Optional]) -
         .fallback(|| async { error::ApiError::not_found() })
         .method_not_allowed_fallback(|| async { error::ApiError::method() })
         .layer(middleware::from_fn_with_state(guard, guard::guard))
+        .layer(middleware::from_fn_with_state(Arc::clone(&server), in_progress::count))
         .with_state(server)
 }

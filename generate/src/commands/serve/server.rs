@@ -49,6 +49,8 @@ pub(super) struct Server {
     queue: Arc<Semaphore>,
     /// All places in the queue.
     capacity: usize,
+    /// Cloned by every request in progress, of any route.
+    in_progress: Arc<()>,
     /// Free slots for active requests.
     free_slots: Arc<Semaphore>,
     /// Free readers for long requests.
@@ -128,6 +130,7 @@ impl Server {
             began: Instant::now(),
             queue: Arc::new(Semaphore::new(at_once + queue)),
             capacity: at_once + queue,
+            in_progress: Arc::default(),
             free_slots: Arc::new(Semaphore::new(at_once)),
             long_readers: Arc::new(Semaphore::new(LONG_READERS)),
             free_candidates: Arc::new(Semaphore::new(MAX_HELD_CANDIDATES)),
@@ -167,9 +170,14 @@ impl Server {
         Some(Slot { server: self, index, _permit: permit })
     }
 
-    /// Whether no request is waiting or active.
+    /// A request counts as in progress until it drops this.
+    pub(super) fn in_progress(&self) -> Arc<()> {
+        Arc::clone(&self.in_progress)
+    }
+
+    /// Whether no request is in progress.
     pub(super) fn is_idle(&self) -> bool {
-        self.queue.available_permits() == self.capacity
+        self.queue.available_permits() == self.capacity && Arc::strong_count(&self.in_progress) == 1
     }
 
     /// The active request of each slot.

@@ -4,6 +4,7 @@
 mod company;
 mod llama;
 mod refusals;
+mod shutdown;
 mod strangers;
 mod streams;
 mod vocabulary;
