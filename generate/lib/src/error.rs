@@ -86,6 +86,9 @@ pub enum Error {
     /// The device fails.
     #[error("the device failed: {0}")]
     Device(String),
+    /// The engine that computes for the request has ended by a panic.
+    #[error("the model's engine has ended by a fault of the program or the device")]
+    EngineEnded,
     /// There is not enough memory.
     #[error(transparent)]
     Memory(Cause),

@@ -32,7 +32,7 @@ use std::sync::PoisonError;
 
 use ember_model::{Gpt, GptConfig};
 
-use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::mpsc::{Sender, channel};
 use crate::sync::{Arc, RwLock, thread};
 pub use limits::{Figures, Limits};
@@ -48,6 +48,7 @@ pub struct Engine {
     shape: Arc<GptConfig>,
     next: Arc<AtomicU64>,
     account: Account,
+    has_ended: Arc<AtomicBool>,
 }
 
 /// A handle to an engine's metrics that outlives the engine.
@@ -76,10 +77,16 @@ impl Engine {
     pub fn start(model: Gpt, limits: Limits) -> io::Result<Self> {
         let (to_worker, messages) = channel();
         let shape = Arc::new(model.config().clone());
-        let account = Account::default();
-        let worker = Worker::new(model, limits, Arc::clone(&account.0));
+        let (account, has_ended) = (Account::default(), Arc::new(AtomicBool::new(false)));
+        let worker = Worker::new(model, limits, Arc::clone(&account.0), Arc::clone(&has_ended));
         thread::Builder::new().spawn(move || worker.work(&messages))?;
-        Ok(Self { to_worker, shape, next: Arc::default(), account })
+        Ok(Self { to_worker, shape, next: Arc::default(), account, has_ended })
+    }
+
+    /// Whether a panic has ended its thread. Every request then fails with
+    /// [`Error::EngineEnded`](crate::Error::EngineEnded).
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
     }
 
     /// The model's shape.

@@ -99,9 +99,8 @@ impl<'a> RequestRows<'a> {
         let Request { to_worker, cancelled, cached_tokens, on_progress, .. } = self.request;
         let (cancelled, on_progress) = (Arc::clone(cancelled), on_progress.clone().filter(|_| is_first));
         let query = Query { request: self.number, slots: self.slots, rows, cancelled, on_progress, reply };
-        let gone = || Error::Device("the engine has ended".to_owned());
-        to_worker.send(Message::Query(query)).map_err(|_| gone())?;
-        let answer = answer.recv().map_err(|_| gone())??;
+        to_worker.send(Message::Query(query)).map_err(|_| Error::EngineEnded)?;
+        let answer = answer.recv().map_err(|_| Error::EngineEnded)??;
         // Later queries find only the request's own tokens in the cache.
         if is_first {
             cached_tokens.fetch_add(answer.cached_tokens, Ordering::Relaxed);

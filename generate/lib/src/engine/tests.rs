@@ -191,6 +191,20 @@ fn an_exact_search_holds_more_than_its_text_and_no_more_than_it_reserves() {
 }
 
 #[test]
+fn an_engine_that_a_panic_has_ended_says_so() {
+    let engine = Engine::start(model(), Limits { tokens_per_step: 16, slots: 500 }).unwrap();
+    let faulty = engine.request(never()).telling(|_| panic!("a fault"));
+    assert!(!engine.has_ended());
+    let config = GenerationConfig { max_new_tokens: 2, ..Default::default() };
+    for request in [faulty, engine.request(never())] {
+        let ended = generate_batch(&request, &[&[1, 2]], &Plan::new(&config), &mut ());
+        assert!(matches!(ended, Err(Error::EngineEnded)), "{ended:?}");
+    }
+    // The second failed at the earliest when the engine had gone.
+    assert!(engine.has_ended());
+}
+
+#[test]
 fn a_request_is_cancelled_while_it_is_written() {
     let engine = Engine::start(model(), Limits { tokens_per_step: 16, slots: 500 }).unwrap();
     let cancelled = never();

@@ -14,7 +14,7 @@ use super::messages::{Answer, Logits, Message, Query, QueryRow};
 use super::pace::Pace;
 use super::progress::Progress;
 use crate::error::{Error, Result};
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::mpsc::{Receiver, RecvTimeoutError};
 use crate::sync::{Arc, Instant, RwLock};
 use crate::tokens::from_tensor;
@@ -56,14 +56,24 @@ pub(super) struct Worker {
     figures: Figures,
     /// A snapshot of the figures for other threads.
     published: Arc<RwLock<Figures>>,
+    /// Set at the end.
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Drop for Worker {
+    /// At the end of the thread, by a panic, too: whoever learns of it from an unanswered query of
+    /// the worker finds it reported.
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Worker {
-    pub(super) fn new(model: Gpt, limits: Limits, published: Arc<RwLock<Figures>>) -> Self {
+    pub(super) fn new(model: Gpt, limits: Limits, published: Arc<RwLock<Figures>>, has_ended: Arc<AtomicBool>) -> Self {
         let held = CachedRows::new(&model, limits);
         let (waiting, active, admitted) = (VecDeque::new(), Vec::new(), HashMap::new());
-        let pace = Pace::default();
-        Self { model, limits, held, waiting, active, admitted, pace, figures: Figures::default(), published }
+        let (pace, figures) = (Pace::default(), Figures::default());
+        Self { model, limits, held, waiting, active, admitted, pace, figures, published, has_ended }
     }
 
     /// Runs steps until all senders are gone.

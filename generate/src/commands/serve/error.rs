@@ -148,6 +148,17 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, DEVICE, failure::of_device(problem))
     }
 
+    /// A model's engine that a panic has ended: of the device's runtime, which fails for good, or of
+    /// the program.
+    fn engine_ended() -> Self {
+        match failure::of_device_panic(&"the engine has ended") {
+            Some(problem) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, DEVICE, problem),
+            None => Self::internal(
+                "the model's engine has ended by a fault of the program; the next request loads the model again",
+            ),
+        }
+    }
+
     /// The message, if the device failed.
     pub(super) fn of_device(&self) -> Option<&str> {
         (self.kind == DEVICE).then_some(&*self.message)
@@ -189,6 +200,7 @@ impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         match error {
             Error::Device(problem) => Self::device(&problem),
+            Error::EngineEnded => Self::engine_ended(),
             Error::Memory(_) | Error::NotFinite => Self::internal(error.to_string()),
             Error::Cancelled => Self::internal("the request was cancelled"),
             error => Self::invalid(error.to_string()),

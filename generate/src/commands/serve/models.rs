@@ -179,11 +179,16 @@ impl Models {
         self.served.find(name)
     }
 
-    /// This model, if it is in memory; marks it as most recently used.
+    /// This model, if it is in memory; marks it as most recently used. A model whose engine has
+    /// ended by a fault is dropped, so that it is loaded anew.
     pub(super) fn in_memory(&self, wanted: &NamedFolder) -> Option<Arc<Model>> {
         let mut loaded = lock(&self.loaded);
         let place = loaded.iter().position(|model| model.name == wanted.name)?;
         let model = loaded.remove(place);
+        if model.engine.has_ended() {
+            self.notes.say(format!("model {}: a fault of the program has ended it; it is loaded again", model.name));
+            return None;
+        }
         loaded.push(Arc::clone(&model));
         Some(model)
     }

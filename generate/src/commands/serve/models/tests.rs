@@ -3,6 +3,11 @@
 use std::path::Path;
 use std::thread;
 
+use ember_decoding::config::GenerationConfig;
+use ember_decoding::engine::Request;
+use ember_decoding::{Plan, generate_batch};
+use serde_json::json;
+
 use super::super::tests::{checkpoint, tokenizer};
 use super::*;
 
@@ -40,6 +45,26 @@ fn models_take_no_more_memory_than_they_may() {
     std::fs::remove_file(folder.path().join("config.json")).unwrap();
     assert!(get(&models, "b").is_ok());
     assert_eq!(get(&models, "a").err().unwrap().body()["error"]["code"], 404);
+}
+
+/// A fault of a kernel costs the requests that were running, and no later ones.
+#[test]
+fn a_model_whose_engine_has_ended_is_loaded_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = models_of(folder.path(), 1 << 20, 1 << 20).unwrap();
+    let config = GenerationConfig { max_new_tokens: 1, ..GenerationConfig::default() };
+    let write = |request: &Request| generate_batch(request, &[&[1, 2]], &Plan::new(&config), &mut ());
+    let first = get(&models, "a").unwrap();
+    let faulty = first.engine.request(Default::default()).telling(|_| panic!("a fault"));
+    for request in [faulty, first.engine.request(Default::default())] {
+        let error = ApiError::from(write(&request).err().unwrap());
+        assert_eq!((&error.body()["error"]["code"], error.of_device()), (&json!(500), None));
+    }
+    assert!(models.in_memory(&models.find(Some("a")).unwrap()).is_none());
+    drop(first);
+    let again = get(&models, "a").unwrap();
+    assert!(write(&again.engine.request(Default::default())).is_ok());
+    assert_eq!(models.engine_count(), 1);
 }
 
 #[test]
