@@ -69,9 +69,12 @@ impl Trainer<'_> {
         let file = self.folder.not_finite_report(step, (of_this_step.count() as u64).min(MAX_REPORTS));
         self.reporter.note(report.line(&file).into());
         self.folder.ensure_there()?;
-        report.write(&file)?;
+        let written = report.write(&file);
+        // Appended even if the report found the disk full: the log keeps the row until there is
+        // room, and nothing else would write it.
         let skipped = Some(self.learner.progress.guard.skipped());
-        self.append_attempt(result, Row { skipped, ..Row::default() })
+        let logged = self.append_attempt(result, Row { skipped, ..Row::default() });
+        written.and(logged)
     }
 
     /// Reports a spike, and writes a row. `skipped` is the number of batches skipped so far, if the
@@ -116,4 +119,40 @@ pub fn warn_if_damaged(gpt: &Gpt, reporter: &mut dyn Reporter) -> bool {
 pub fn ensure_finite(gpt: &Gpt, run: &RunFolder) -> Result<()> {
     let Some((parameter, place)) = weight_not_finite(gpt) else { return Ok(()) };
     Err(GuardError::DamagedWeights { parameter, place, saved: run.pointed(Pointer::Latest)? }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use burn::{module::ParamId, tensor::Tensor};
+    use ember_model::ParameterMapper;
+
+    use super::*;
+    use crate::distributed::Alone;
+    use crate::run::folder::{METRICS, REPORTS};
+    use crate::run::report::{Silent, jsonl};
+    use crate::run::{Run, small_run};
+
+    struct ToNan;
+
+    impl ParameterMapper for ToNan {
+        fn map<const D: usize>(&mut self, _: &str, _: ParamId, tensor: Tensor<D>) -> Tensor<D> {
+            tensor * f32::NAN
+        }
+    }
+
+    #[test]
+    fn a_batch_whose_report_cannot_be_written_has_its_row() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run");
+        let run = small_run::begin(&path, "max_steps = 2\nsample_interval = 0\n");
+        let gpt = run.gpt.clone().map_parameters(&mut ToNan);
+        std::fs::write(path.join(REPORTS), "no folder").unwrap();
+        let ended = Run { gpt, ..run }.train(&Alone, &mut Silent, &|| false);
+        let error = crate::note::line(&ended.map(drop).unwrap_err());
+        assert!(error.contains(REPORTS), "{error}");
+        let rows: Vec<Row> = jsonl::read(&path.join(METRICS)).unwrap();
+        let skipped: Vec<_> = rows.iter().filter_map(|row| Some((row.step, row.skipped?))).collect();
+        assert_eq!(skipped, [(1, 1)]);
+    }
 }
