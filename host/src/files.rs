@@ -41,6 +41,19 @@ pub fn read_whole(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     }
 }
 
+/// Whether there is something at `path`. Unlike [`Path::exists`], it does not say no where nobody
+/// knows.
+///
+/// # Errors
+/// When this cannot be found out: without permission, or where the disk fails.
+pub fn is_there(path: &Path) -> io::Result<bool> {
+    match path.metadata() {
+        // Where a file has the name of one of its folders, nothing is there either.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+        found => found.map(|_| true),
+    }
+}
+
 /// Whether `path` leads to a pipe, a device or a socket: opening a pipe may block, and a device may
 /// be endless.
 pub fn is_irregular(path: &Path) -> bool {
@@ -248,6 +261,19 @@ mod tests {
         std::fs::write(&file, "text").unwrap();
         assert_eq!((read_regular(&file).unwrap(), read_text(&file).unwrap()), (b"text".to_vec(), "text".to_owned()));
         assert!(!is_irregular(&file) && !is_irregular(folder.path()) && !is_irregular(&folder.path().join("none")));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_cannot_be_looked_at_is_not_said_to_be_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, below, missing, circle] =
+            ["file", "file/below", "missing", "circle"].map(|name| folder.path().join(name));
+        std::fs::write(&file, "text").unwrap();
+        std::os::unix::fs::symlink("circle", &circle).unwrap();
+        assert!(is_there(folder.path()).unwrap() && is_there(&file).unwrap());
+        assert!(!is_there(&below).unwrap() && !is_there(&missing).unwrap());
+        assert!(is_there(&circle).is_err() && !circle.exists());
     }
 
     #[test]

@@ -44,7 +44,8 @@ pub fn write_checksums(dir: &Path) -> Result<()> {
 /// one, passes. Earlier versions listed `generation_config.json`, which is skipped.
 ///
 /// # Errors
-/// When a listed file is missing, cannot be read, or is not as it was written: the error names it.
+/// When a listed file is missing or not as it was written, it is [`FolderError::Damaged`]; when one
+/// cannot be read, [`FolderError::File`]. The error names it.
 pub fn verify_checksums(dir: &Path) -> Result<()> {
     verify(dir, |_| true)
 }
@@ -98,11 +99,11 @@ pub fn weights_checksum(dir: &Path) -> Result<String> {
 
 fn verify(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
     let list = dir.join(FILE);
-    if !list.exists() {
+    if !files::is_there(&list).at("cannot read", &list)? {
         return Ok(());
     }
-    let text = fs::read_to_string(&list).at("cannot read", &list)?;
-    let Ok(checksums) = serde_json::from_str::<BTreeMap<String, Checksum>>(&text) else {
+    let text = files::read_regular(&list).at("cannot read", &list)?;
+    let Ok(checksums) = serde_json::from_slice::<BTreeMap<String, Checksum>>(&text) else {
         let what = "is damaged; use another checkpoint, or delete the file if you trust the folder";
         return Err(FolderError::damaged(&list, what));
     };
@@ -114,7 +115,7 @@ fn verify(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
             let what = format!("lists {name:?}, which is not in its folder; do not trust that folder");
             return Err(FolderError::damaged(&list, what));
         }
-        let what = if !path.exists() {
+        let what = if !files::is_there(&path).at("cannot read", &path)? {
             "is missing from its checkpoint; use another checkpoint or copy it again"
         } else if !path.is_file() {
             "is not a regular file; put a copy of the model's file there"

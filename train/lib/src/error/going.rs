@@ -81,6 +81,11 @@ pub enum CheckpointError {
     /// This file, the list of a checkpoint's files and checksums, is missing.
     #[error("{0} is missing from its checkpoint; use another one")]
     NoChecksums(PathBuf),
+    /// A file of this checkpoint cannot be read, so nobody knows whether it is damaged.
+    #[error(
+        "cannot tell whether {checkpoint} is damaged; make it readable, or move it away to resume from an older one"
+    )]
+    Unreadable { checkpoint: PathBuf, source: Cause },
     /// This folder holds only the part of a checkpoint that inference needs.
     #[error("{0} holds no training state, only a model to generate with; resume a run folder instead")]
     NoState(PathBuf),

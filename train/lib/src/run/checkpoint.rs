@@ -5,13 +5,13 @@
 //! temperature.
 
 use std::path::{Path, PathBuf};
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, io};
 
 use burn::tensor::Device;
 use ember_data::tokenizer::Tokenizer;
 use ember_decoding::config::Sampling;
 use ember_host::file_error::At;
-use ember_host::files::{make_folder_of, read_regular, refuse_irregular, sync_folder, write_text};
+use ember_host::files::{is_there, make_folder_of, read_regular, refuse_irregular, sync_folder, write_text};
 use ember_model::folder::{self, CARD, NamedTensor, TensorFile};
 use ember_model::{Gpt, checkpoint};
 
@@ -176,7 +176,8 @@ pub struct Restored {
 /// `note` for each. `None` before the first save.
 ///
 /// # Errors
-/// When all are damaged: the line says what is wrong with the newest, and nothing is changed.
+/// When all are damaged: the line says what is wrong with the newest. When a file cannot be read,
+/// which may pass: the line names it. Nothing is changed then.
 pub fn newest_whole(run: &RunFolder, note: &mut dyn FnMut(Note)) -> Result<Option<PathBuf>> {
     let mut candidates = run.saved();
     let latest = run.pointed(Pointer::Latest);
@@ -196,6 +197,9 @@ pub fn newest_whole(run: &RunFolder, note: &mut dyn FnMut(Note)) -> Result<Optio
                 run.point(Pointer::Latest, step_of(&checkpoint).unwrap_or_default())?;
                 return Ok(Some(checkpoint));
             }
+            Err(error) if error.chain().any(|cause| cause.is::<io::Error>()) => {
+                return Err(CheckpointError::Unreadable { checkpoint, source: Box::new(error) }.into());
+            }
             Err(error) => damaged.push((checkpoint, error)),
         }
     }
@@ -207,7 +211,7 @@ pub fn newest_whole(run: &RunFolder, note: &mut dyn FnMut(Note)) -> Result<Optio
 /// Checks every file of a checkpoint against its checksum.
 fn verify(dir: &Path) -> Result<()> {
     let checksums = dir.join("checksums.json");
-    if !checksums.is_file() {
+    if !is_there(&checksums).at("cannot read", &checksums)? || !checksums.is_file() {
         return Err(CheckpointError::NoChecksums(checksums).into());
     }
     Ok(folder::verify_checksums(dir)?)
@@ -324,20 +328,57 @@ mod tests {
         assert_eq!(error, expected);
     }
 
-    /// Steps are compared as numbers: as text, the one with more digits would come first.
-    #[test]
-    fn the_newest_checkpoint_is_that_of_the_largest_step() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("config.toml"), "").unwrap();
-        let run = RunFolder::open(folder.path()).unwrap();
-        for step in [99_999_999, 100_000_000] {
+    /// A run in `folder` with these checkpoints, each with one small file.
+    fn run_with(folder: &Path, steps: [u64; 2]) -> RunFolder {
+        fs::write(folder.join("config.toml"), "").unwrap();
+        let run = RunFolder::open(folder).unwrap();
+        for step in steps {
             fs::create_dir_all(run.checkpoint(step)).unwrap();
             fs::write(run.checkpoint(step).join("config.json"), "{}").unwrap();
             folder::write_checksums(&run.checkpoint(step)).unwrap();
         }
+        run
+    }
+
+    /// Steps are compared as numbers: as text, the one with more digits would come first.
+    #[test]
+    fn the_newest_checkpoint_is_that_of_the_largest_step() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = run_with(folder.path(), [99_999_999, 100_000_000]);
         for latest in [100_000_000, 99_999_999] {
             run.point(Pointer::Latest, latest).unwrap();
             assert_eq!(newest_whole(&run, &mut |_| {}).unwrap(), Some(run.checkpoint(latest)));
         }
+    }
+
+    /// The file may be readable the next time: then no step needs to be repeated.
+    #[cfg(unix)]
+    #[test]
+    fn a_checkpoint_that_cannot_be_read_keeps_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = run_with(folder.path(), [1, 2]);
+        run.point(Pointer::Latest, 2).unwrap();
+        let newest = || newest_whole(&run, &mut |_| {});
+        for name in ["config.json", "checksums.json"] {
+            let file = run.checkpoint(2).join(name);
+            let content = fs::read(&file).unwrap();
+            fs::remove_file(&file).unwrap();
+            // Nobody can follow a link to itself, not even somebody who may read every file.
+            std::os::unix::fs::symlink(name, &file).unwrap();
+            let (checkpoint, file_shown) = (run.checkpoint(2), file.display());
+            let expected = format!(
+                "cannot tell whether {} is damaged; make it readable, or move it away to resume from an older one: \
+                 cannot read {file_shown}: ",
+                checkpoint.display()
+            );
+            let error = line(&newest().unwrap_err());
+            assert!(error.starts_with(&expected), "{error}");
+            assert!(checkpoint.is_dir());
+            fs::remove_file(&file).unwrap();
+            fs::write(&file, content).unwrap();
+        }
+        assert_eq!(newest().unwrap(), Some(run.checkpoint(2)));
+        fs::remove_file(run.checkpoint(2).join("config.json")).unwrap();
+        assert_eq!(newest().unwrap(), Some(run.checkpoint(1)));
     }
 }
