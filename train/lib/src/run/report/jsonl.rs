@@ -71,24 +71,25 @@ pub struct Stepped {
 /// # Errors
 /// When the file cannot be read, or a line before the last is invalid; the error names its number.
 pub fn read<Row: DeserializeOwned>(path: &Path) -> Result<Vec<Row>, LogError> {
-    Ok(lines(path)?.into_iter().map(|(row, _)| row).collect())
+    Ok(lines(path, &content(path)?)?.into_iter().map(|(row, _)| row).collect())
 }
 
 /// Removes every row for which `keep` is false, and a half-written last line; the file is replaced
-/// atomically.
+/// atomically. If there is nothing to remove, it is not written: the disk may be full.
 ///
 /// A file that does not exist is an empty log. The errors are those of [`read`], and of writing.
 pub fn cut_back(path: &Path, keep: impl Fn(&Stepped) -> bool) -> Result<(), LogError> {
-    if !path.exists() {
-        return Ok(());
-    }
     rewrite(path, keep, "")
 }
 
 /// Like [`cut_back`], and appends the lines `more`.
 fn rewrite(path: &Path, keep: impl Fn(&Stepped) -> bool, more: &str) -> Result<(), LogError> {
-    let rows = lines::<Stepped>(path)?.into_iter();
+    let content = content(path)?;
+    let rows = lines::<Stepped>(path, &content)?.into_iter();
     let kept: String = rows.filter(|(row, _)| keep(row)).map(|(_, line)| line + "\n").collect();
+    if more.is_empty() && kept.as_bytes() == content {
+        return Ok(());
+    }
     let written = write_text(path, &(kept + more));
     written.map_err(|error| LogError::CutBack { path: path.to_owned(), source: error })
 }
@@ -112,14 +113,18 @@ fn as_lines(rows: &[impl Serialize]) -> Result<String, LogError> {
     Ok(lines)
 }
 
-/// The rows, each with its line in the file.
-fn lines<Row: DeserializeOwned>(path: &Path) -> Result<Vec<(Row, String)>, LogError> {
+/// The content of a log; nothing if there is no file.
+fn content(path: &Path) -> Result<Vec<u8>, LogError> {
     if !path.exists() {
         return Ok(Vec::new());
     }
     refuse_irregular(path)?;
     let problem = "cannot read the log";
-    let content = fs::read(path).map_err(|source| LogError::Io { path: path.to_owned(), problem, source })?;
+    fs::read(path).map_err(|source| LogError::Io { path: path.to_owned(), problem, source })
+}
+
+/// The rows in the `content` of the log in `path`, each with its line.
+fn lines<Row: DeserializeOwned>(path: &Path, content: &[u8]) -> Result<Vec<(Row, String)>, LogError> {
     // A last line without a line end may lack digits of its last number even if it parses.
     let complete = content.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let lines = content[..complete].split(|byte| *byte == b'\n').zip(1..);
@@ -185,6 +190,18 @@ mod tests {
         assert_eq!(read::<Row>(&path).unwrap(), []);
         fs::write(&path, "{\"step\":1}\n{\"st\n{\"step\":2}\n").unwrap();
         assert!(read::<Row>(&path).unwrap_err().to_string().contains("line 2"));
+    }
+
+    #[test]
+    fn a_log_that_keeps_all_its_rows_is_not_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let mut log = Log::open(&path).unwrap();
+        log.append_all(&[row(1, None), row(2, None)]).unwrap();
+        cut_back(&path, |row| row.step <= 2).unwrap();
+        // If the file had been replaced, this row would go into the old one.
+        log.append(&row(3, None)).unwrap();
+        assert_eq!(read::<Row>(&path).unwrap(), [1, 2, 3].map(|step| row(step, None)));
     }
 
     #[cfg(unix)]
