@@ -65,11 +65,13 @@ pub struct Stepped {
     pub eval_s: Option<f64>,
 }
 
-/// Reads every row; ignores a half-written last line, as a kill leaves it. A file that does not
-/// exist has no rows.
+/// Reads every row; ignores a half-written last line, as a kill leaves it, and lines with zero
+/// bytes, which a power cut leaves for what was not on the disk yet. A file that does not exist has
+/// no rows.
 ///
 /// # Errors
-/// When the file cannot be read, or a line before the last is invalid; the error names its number.
+/// When the file cannot be read, or another line before the last is invalid; the error names its
+/// number.
 pub fn read<Row: DeserializeOwned>(path: &Path) -> Result<Vec<Row>, LogError> {
     Ok(lines(path, &content(path)?)?.into_iter().map(|(row, _)| row).collect())
 }
@@ -128,11 +130,18 @@ fn lines<Row: DeserializeOwned>(path: &Path, content: &[u8]) -> Result<Vec<(Row,
     // A last line without a line end may lack digits of its last number even if it parses.
     let complete = content.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let lines = content[..complete].split(|byte| *byte == b'\n').zip(1..);
-    let rows = lines.filter(|(line, _)| !line.iter().all(u8::is_ascii_whitespace)).map(|(json, line)| {
+    let rows = lines.filter(|(line, _)| is_row(line)).map(|(json, line)| {
         let row = serde_json::from_slice(json).map_err(|reason| LogError::Row { path: path.to_owned(), line, reason });
         Ok((row?, String::from_utf8_lossy(json).into_owned()))
     });
     rows.collect()
+}
+
+/// Whether a line is one that was written. JSON has no zero bytes: where the file system had made
+/// the file longer before a power cut, they stand for the rows that did not reach the disk. No
+/// checkpoint was saved after those rows, so a resume writes them again.
+fn is_row(line: &[u8]) -> bool {
+    !line.contains(&0) && !line.iter().all(u8::is_ascii_whitespace)
 }
 
 #[cfg(test)]
@@ -190,6 +199,21 @@ mod tests {
         assert_eq!(read::<Row>(&path).unwrap(), []);
         fs::write(&path, "{\"step\":1}\n{\"st\n{\"step\":2}\n").unwrap();
         assert!(read::<Row>(&path).unwrap_err().to_string().contains("line 2"));
+    }
+
+    #[test]
+    fn zeros_that_a_power_cut_left_are_no_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        for left in ["\0\0\0", "\0\0\0\n", "{\"st\0\0\0ep\":2}\n", "{\"step\":2\0\0\n\0\n\0"] {
+            fs::write(&path, format!("{{\"step\":1}}\n{left}")).unwrap();
+            assert_eq!(read::<Stepped>(&path).unwrap().len(), 1, "{left:?}");
+            cut_back(&path, |_| true).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "{\"step\":1}\n", "{left:?}");
+        }
+        fs::write(&path, "{\"step\":1}\n\0\0{\"step\":2}\n{\"step\":3}\n").unwrap();
+        let steps: Vec<u64> = read::<Stepped>(&path).unwrap().iter().map(|row| row.step).collect();
+        assert_eq!(steps, [1, 3]);
     }
 
     #[test]
