@@ -61,14 +61,24 @@ impl RunFolder {
     }
 
     /// Points a pointer to the checkpoint of `step`. Syncs the folder first, so that the
-    /// checkpoint's own name is on the disk before the pointer.
+    /// checkpoint's own name is on the disk before the pointer. A pointer that names it already is
+    /// not written again: the disk may be full.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn point(&self, pointer: Pointer, step: u64) -> Result<(), FileError> {
         sync_folder(&self.checkpoints()).at("cannot write", self.checkpoints())?;
         let file = self.pointer(pointer);
+        if self.names(pointer, step) {
+            // The process that renamed it may have been killed before syncing.
+            return sync_folder(&self.path).at("cannot write", &file);
+        }
         write_text(&file, &format!("{}\n", checkpoint_name(step)))
+    }
+
+    /// Whether a pointer names the checkpoint of `step`.
+    fn names(&self, pointer: Pointer, step: u64) -> bool {
+        read_text(&self.pointer(pointer)).is_ok_and(|named| named.trim() == checkpoint_name(step))
     }
 
     /// Points `best` to the checkpoint of `step`, if that exists and `best` does not name it yet.
@@ -76,8 +86,7 @@ impl RunFolder {
     /// # Errors
     /// When the file cannot be written.
     pub fn point_best(&self, step: u64) -> Result<(), FileError> {
-        let named = read_text(&self.pointer(Pointer::Best)).unwrap_or_default();
-        if named.trim() == checkpoint_name(step) || !self.checkpoint(step).is_dir() {
+        if self.names(Pointer::Best, step) || !self.checkpoint(step).is_dir() {
             return Ok(());
         }
         self.point(Pointer::Best, step)

@@ -167,3 +167,19 @@ fn every_damaged_checkpoint_of_a_step_stays() {
         assert_eq!(fs::read_to_string(run.checkpoints().join(name).join("model.safetensors")).unwrap(), name);
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_pointer_that_names_its_checkpoint_already_is_not_written_again() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = tempfile::tempdir().unwrap();
+    let run = RunFolder::create(&folder.path().join("run")).unwrap();
+    let point = |step| {
+        fs::create_dir_all(run.checkpoint(step)).unwrap();
+        run.point(Pointer::Latest, step).unwrap();
+        assert_eq!(run.pointed(Pointer::Latest).unwrap(), Some(run.checkpoint(step)));
+        fs::metadata(run.file(LATEST)).unwrap().ino()
+    };
+    let files = [1, 1, 2, 1].map(point);
+    assert!(files[0] == files[1] && files[1] != files[2], "{files:?}");
+}
