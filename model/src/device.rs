@@ -84,6 +84,9 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
+/// How the name of the processor begins; the number of its threads follows.
+pub const PROCESSOR: &str = "the processor";
+
 /// A device of this machine, as `devices` lists it; one that was selected has passed its test.
 #[derive(Clone, Debug, Serialize)]
 pub struct Selected {
@@ -159,7 +162,7 @@ fn numbered(choice: DeviceChoice, found: Vec<Selected>, number: Option<usize>) -
 
 fn cpu(reason: String) -> Selected {
     let threads = rayon::current_num_threads();
-    let name = format!("the processor, {threads} thread{}", if threads == 1 { "" } else { "s" });
+    let name = format!("{PROCESSOR}, {threads} thread{}", if threads == 1 { "" } else { "s" });
     Selected {
         id: "cpu".to_owned(),
         name,

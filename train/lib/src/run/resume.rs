@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ember_data::prepare::Dataset;
-use ember_model::device::Selected;
+use ember_model::device::{PROCESSOR, Selected};
 
 use super::checkpoint::{self, Restored};
 use super::folder::{CONFIG, METRICS, RunFolder, step_of};
@@ -31,7 +31,8 @@ pub fn resume(
 ) -> Result<Run> {
     // Only rank 0 takes the run's lock and writes. The others load the step that rank 0 has
     // verified: a slow file system may not show them the newest pointer yet.
-    let opened = if group.leads() { open(path, reporter) } else { Ok((RunFolder::owned_elsewhere(path), None)) };
+    let opened =
+        if group.leads() { open(path, &selected, reporter) } else { Ok((RunFolder::owned_elsewhere(path), None)) };
     let (folder, latest) = all_ok(group, opened)?;
     let latest = broadcast(group, &latest)?;
     let restored = restore(&folder, latest, changes, group, &selected, reporter);
@@ -48,7 +49,7 @@ pub fn resume(
 
 /// Takes the run's lock, and points `latest` to the newest undamaged checkpoint; returns its step.
 /// A log that cannot be read is refused before anything is changed.
-fn open(path: &Path, reporter: &mut dyn Reporter) -> Result<(RunFolder, Option<u64>)> {
+fn open(path: &Path, selected: &Selected, reporter: &mut dyn Reporter) -> Result<(RunFolder, Option<u64>)> {
     let run = RunFolder::open(path)?;
     // Other programs use the name config.toml too: leave no lock in a folder that is no run.
     let config = TrainConfig::from_file(&run.file(CONFIG)).inspect_err(|_| run.remove_own_lock())?;
@@ -64,7 +65,22 @@ fn open(path: &Path, reporter: &mut dyn Reporter) -> Result<(RunFolder, Option<u
         );
         reporter.note(line.into());
     }
+    if let (Some(began_on), Some(_)) = (other_device(&rows, &selected.name), latest) {
+        let now = &selected.name;
+        let line = format!(
+            "the run began on {began_on} and is resumed on {now}: results will differ from an uninterrupted run's"
+        );
+        reporter.note(line.into());
+    }
     Ok((run, latest))
+}
+
+/// The device that the run began on, if it rounds otherwise than the one of the name `now`. The
+/// number of a processor's threads changes no bits; its instructions may, but no log holds them.
+fn other_device<'a>(rows: &'a [Row], now: &str) -> Option<&'a str> {
+    let began_on = rows.first()?.run.as_ref()?.device.as_str();
+    let are_processors = [began_on, now].iter().all(|name| name.starts_with(PROCESSOR));
+    (!began_on.is_empty() && began_on != now && !are_processors).then_some(began_on)
 }
 
 /// Reads the run: its configuration with the changes, its text, and its checkpoint.
@@ -247,6 +263,24 @@ mod tests {
     impl Reporter for Notes {
         fn note(&mut self, note: Note) {
             self.0.push(note.to_string());
+        }
+    }
+
+    #[test]
+    fn a_run_that_goes_on_on_another_device_is_told_of() {
+        for (began_on, is_reported) in [("A card of 1999", true), ("the processor, 128 threads", false), ("", false)] {
+            let place = tempfile::tempdir().unwrap();
+            let path = place.path().join("run");
+            run_with_state(&path, |_| {});
+            let log = fs::read_to_string(path.join(METRICS)).unwrap();
+            let selected = select(DeviceChoice::Cpu).unwrap();
+            assert!(log.contains(&selected.name), "{log}");
+            fs::write(path.join(METRICS), log.replacen(&selected.name, began_on, 1)).unwrap();
+            let mut notes = Notes::default();
+            resumed(&path, &mut notes).unwrap();
+            let expected = format!("the run began on {began_on} and is resumed on {}: ", selected.name);
+            let lines = notes.0.iter().filter(|line| line.starts_with(&expected));
+            assert_eq!(lines.count(), usize::from(is_reported), "{:?}", notes.0);
         }
     }
 
