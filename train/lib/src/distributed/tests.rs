@@ -132,6 +132,26 @@ fn what_one_says_all_hear() {
     }
 }
 
+#[cfg(target_os = "linux")] // macOS and Windows have no such names
+#[test]
+fn all_begin_a_run_whose_path_is_not_utf_8() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+    use crate::run::{DefaultHooks, Start, report::Silent};
+    use ember_model::device::DeviceChoice;
+
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join(OsStr::from_bytes(b"caf\xe9"));
+    let shape = "stories = 100\nn_layer = 1\nn_head = 2\nn_embd = 16\ncontext_length = 16\nbatch_size = 2\n";
+    let paths = ThreadGroup::run(2, |group| {
+        let settings = crate::config::Settings::from_toml_str(shape).unwrap();
+        let start = Start::new(settings, DeviceChoice::Cpu, None, &DefaultHooks, &mut Silent).unwrap();
+        let run = start.begin(&path, group, &DefaultHooks, &mut Silent).unwrap().unwrap();
+        run.folder.path().to_owned()
+    });
+    assert_eq!(paths, [path.clone(), path]);
+}
+
 /// Processes with different weights get the bits of rank 0's, and a process with other weights is
 /// detected.
 #[test]

@@ -223,7 +223,8 @@ impl Start {
             Ok(begun?.map(|described| (folder, described)))
         };
         let made = all_ok(group, if group.leads() { make() } else { Ok(None) })?;
-        let path = made.as_ref().map(|(folder, _)| folder.path().display().to_string());
+        // An OsString: serde writes no path that is not UTF-8.
+        let path = made.as_ref().map(|(folder, _)| folder.path().as_os_str().to_owned());
         let Some(path) = broadcast(group, &path)? else { return Ok(None) };
         let opened = made.map_or_else(|| open_shared(Path::new(&path)), Ok);
         let (folder, (config, dataset, pace)) = all_ok(group, opened)?;
