@@ -192,7 +192,7 @@ fn step_by_part(bench: &mut Bench, device: &Device) -> Result<[f64; 4]> {
 }
 
 /// The same gradient as [`Bench::gradient`], with the seconds of its parts: data, forward and
-/// backward.
+/// backward. As there, `go_on` is called before each pass.
 fn gradient_by_part(bench: &Bench, device: &Device) -> Result<(GradientsParams, [f64; 3])> {
     let mut gradients = GradientsAccumulator::new();
     let [mut data_s, mut forward_s, mut backward_s] = [0.0; 3];
@@ -201,6 +201,7 @@ fn gradient_by_part(bench: &Bench, device: &Device) -> Result<(GradientsParams, 
     let passes = bench.passes()?;
     let divisor = passes.divisor(passes.count(range.end - range.start));
     for (number, first) in (passes.first_pass..).zip(range.step_by(passes.micro_batch)) {
+        bench.proceed()?;
         let began = Instant::now();
         let batch = windows.batch(first, passes.micro_batch)?;
         data_s += began.elapsed().as_secs_f64();
@@ -246,12 +247,21 @@ impl Pass<'_> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::cell::Cell;
+
     use ember_data::{tokens::TokenFile, windows::WindowRule};
     use ember_model::device::{DeviceChoice, select};
     use ember_training::step::gradient::{LossScale, gradient};
 
     use super::*;
     use crate::stepper::tests::{VOCAB, bits, config, windows};
+
+    /// The windows of both splits.
+    fn both(config: &TrainConfig) -> (TrainWindows, ValWindows) {
+        let tokens = TokenFile::from_ids(&[0; 100], VOCAB).unwrap();
+        let held_out = ValWindows::new(&tokens, config.context_length, WindowRule::Anywhere, None).unwrap();
+        (windows(config), held_out)
+    }
 
     #[test]
     fn the_parts_compute_the_gradient_of_a_run() {
@@ -263,10 +273,7 @@ mod tests {
         ] {
             let config = config(keys);
             let training = windows(&config);
-            let tokens = TokenFile::from_ids(&[0; 100], VOCAB).unwrap();
-            let held_out = ValWindows::new(&tokens, config.context_length, WindowRule::Anywhere, None).unwrap();
-            let both = (training.clone(), held_out);
-            let bench = Bench::new(&config, &config.shape(VOCAB), both, &selected, &|| true).unwrap();
+            let bench = Bench::new(&config, &config.shape(VOCAB), both(&config), &selected, &|| true).unwrap();
             let gpt = bench.gpt.as_ref().unwrap();
 
             let scale = LossScale::default().scale(config.precision);
@@ -278,5 +285,19 @@ mod tests {
                 assert!(bits(gpt, &own) == bits(gpt, &of_run), "{keys}");
             }
         }
+    }
+
+    #[test]
+    fn a_step_by_part_ends_between_two_passes_when_asked_to() {
+        let selected = select(DeviceChoice::Cpu).unwrap();
+        let config = config("precision = \"f32\"\nmicro_batch = 1");
+        let asked = Cell::new(0);
+        let go_on = || {
+            asked.set(asked.get() + 1);
+            asked.get() < 2
+        };
+        let bench = Bench::new(&config, &config.shape(VOCAB), both(&config), &selected, &go_on).unwrap();
+        let stopped = gradient_by_part(&bench, &selected.device).map(drop);
+        assert!(matches!(stopped, Err(Error::Stopped)) && asked.get() == 2);
     }
 }

@@ -8,7 +8,7 @@ use ember_decoding::bench::median;
 use ember_kernels::is_cpu;
 use ember_model::{Gpt, GptConfig, device::Selected};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, proceed_if};
 use crate::stepper::Stepper;
 use ember_training::config::{TrainConfig, precision::float_dtype};
 use ember_training::distributed::Alone;
@@ -66,6 +66,14 @@ impl<'a> Bench<'a> {
     /// When an earlier step failed.
     pub fn passes(&self) -> Result<Passes> {
         Ok(self.stepper.passes(self.gpt.as_ref().ok_or(Error::NoModel)?, self.step))
+    }
+
+    /// Asks whether to go on, before each pass.
+    ///
+    /// # Errors
+    /// When `go_on` says to stop.
+    pub fn proceed(&self) -> Result<()> {
+        proceed_if((self.go_on)())
     }
 
     /// The gradient of the next step.
