@@ -10,10 +10,10 @@
 use super::{error::Error, options::PrepareOptions, options::Progress};
 use crate::{source::Input, tokens};
 use ember_host::file_error::{At, FileError};
-use ember_host::files::{make_folder, write_atomic, write_text};
+use ember_host::files::{make_folder, open_regular, read_regular, write_atomic, write_text};
 use serde::{Serialize, de::DeserializeOwned};
 use std::time::{Duration, Instant};
-use std::{fs, fs::File, io, path::Path, path::PathBuf};
+use std::{fs, io, path::Path, path::PathBuf};
 
 /// Saving may take at most one part in `ONE_IN` of the time. A slower save happens less often, at
 /// the least once in `MAX_SELDOM` requested intervals.
@@ -85,7 +85,7 @@ impl<'a> Checkpoint<'a> {
             wait: options.keep_every.unwrap_or_default(),
             progress,
         };
-        let is_own = fs::read(checkpoint.file(OWNER)).is_ok_and(|owner| owner == checkpoint.owner.as_bytes());
+        let is_own = read_regular(&checkpoint.file(OWNER)).is_ok_and(|owner| owner == checkpoint.owner.as_bytes());
         if checkpoint.every.is_none() || !is_own || !checkpoint.is_begun() {
             if checkpoint.is_begun() {
                 let others = "another text, other settings or another version of this program";
@@ -152,9 +152,11 @@ impl<'a> Checkpoint<'a> {
     /// Loads a record: `None` if there is none or, with a note to the user, if it is damaged.
     pub fn load<T: DeserializeOwned>(&self, record: Record) -> Option<T> {
         let path = self.file(record.name());
-        let file = File::open(&path).ok()?;
+        if !path.exists() {
+            return None;
+        }
         let read = || -> io::Result<T> {
-            let mut frame = io::BufReader::new(zstd::Decoder::new(file)?);
+            let mut frame = io::BufReader::new(zstd::Decoder::new(open_regular(&path)?)?);
             let state = rmp_serde::from_read(&mut frame).map_err(io::Error::other)?;
             // Read to the end of the frame, where its checksum is verified.
             io::copy(&mut frame, &mut io::sink())?;

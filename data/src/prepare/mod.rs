@@ -48,7 +48,7 @@ use crate::source::own::{MANIFEST, TOKEN_FILES};
 use crate::{stories::story, tokens::TokenFile, windows::WindowRule};
 use checkpoint::Checkpoint;
 use corpus::Corpus;
-use ember_host::files::{checksum, write_atomic};
+use ember_host::files::{checksum, read_regular, write_atomic};
 use encode::{Encoded, encode};
 use folder::{ensure_ours, make_and_claim, replace_prepared};
 use options::report_progress;
@@ -145,7 +145,7 @@ fn prepare_into(
 
 /// The manifest of an earlier call that was killed after preparing, before its files were in place.
 fn finished(checkpoint: &Checkpoint) -> Option<Manifest> {
-    serde_json::from_slice(&std::fs::read(checkpoint.file(MANIFEST)).ok()?).ok()
+    serde_json::from_slice(&read_regular(&checkpoint.file(MANIFEST)).ok()?).ok()
 }
 
 /// Measures the tokens of a text of `bytes` bytes: n-gram losses, and how much of the validation

@@ -1,7 +1,7 @@
 //! Writes a token file, in one go or continuing after an interruption.
 
 use super::{BLOCK_IDS, Error, HEADER_BYTES, damaged, header, id_bytes, push_ids};
-use ember_host::file_error::At;
+use ember_host::{file_error::At, files::refuse_irregular};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::{fs::File, path::Path, path::PathBuf};
@@ -36,6 +36,7 @@ impl TokenWriter {
     /// # Errors
     /// When it cannot be written.
     pub fn create(path: &Path, vocab_size: usize) -> Result<Self, Error> {
+        refuse_irregular(path).at("cannot write", path)?;
         let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
         let mut file = file.at("cannot write", path)?;
         file.write_all(&[0; HEADER_BYTES]).at("cannot write", path)?;
@@ -47,6 +48,7 @@ impl TokenWriter {
     /// # Errors
     /// When it cannot be read or written, or does not begin with what was written then.
     pub fn reopen(path: &Path, vocab_size: usize, Written { count, checksum }: Written) -> Result<Self, Error> {
+        refuse_irregular(path).at("cannot open", path)?;
         let mut file = File::options().read(true).write(true).open(path).at("cannot open", path)?;
         let id_bytes = id_bytes(vocab_size) as u64;
         let payload = count.saturating_mul(id_bytes);

@@ -275,6 +275,36 @@ fn what_is_damaged_is_done_again() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_the_place_of_what_was_kept_is_not_waited_for() {
+    let place = Place::new("bytes");
+    let (whole, _) = place.whole();
+    let resumed_beside_a_pipe = |name: &str| {
+        place.stopped_at_end_of("encoding");
+        let path = place.options.out.join(CHECKPOINT).join(name);
+        let _ = fs::remove_file(&path);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        place.stopped_after(0)
+    };
+    let repeated = "is damaged; its part of the work is repeated";
+    for (name, note) in [
+        (OWNER, "starting over"),
+        ("surveyed", repeated),
+        ("encoding", repeated),
+        ("manifest.json", "resuming the encoding in"),
+    ] {
+        let (prepared, notes) = resumed_beside_a_pipe(name);
+        prepared.unwrap();
+        assert!(notes[0].contains(note), "{name}: {notes:?}");
+        assert!(place.files() == whole, "{name}");
+        fs::remove_dir_all(&place.options.out).unwrap();
+    }
+    let (refused, _) = resumed_beside_a_pipe("train.bin");
+    let line = ember_host::file_error::with_causes(&refused.unwrap_err());
+    assert!(line.ends_with("train.bin: it is a pipe, a device or a socket, not a file"), "{line}");
+}
+
 #[test]
 fn nothing_is_left_where_a_text_is_refused_after_all() {
     let mut place = Place::new("bytes");
