@@ -93,8 +93,9 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         .with_context(|| write_failure(&out))?;
     let json = || {
         let Selected { id, name, .. } = &selected;
-        json_line(&json!({ "device": id, "device_name": name, "minutes": args.minutes, "recipe": out, "plan": proposal,
-            "measured": checked }))
+        let recipe = out.display().to_string(); // a path that is not UTF-8 is no JSON
+        json_line(&json!({ "device": id, "device_name": name, "minutes": args.minutes, "recipe": recipe,
+            "plan": proposal, "measured": checked }))
     };
     answer_beside(Some(&out), common, || page(&proposal, checked.as_ref(), &args.text, &out), json)
 }

@@ -43,6 +43,19 @@ fn a_plan_is_a_recipe_that_runs() {
     assert_eq!(place.train("plan count.txt --minutes 0.5 --device cpu").code, Some(2));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_recipe_may_have_a_name_that_is_not_utf_8() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = Place::new();
+    place.write("count.txt", long_text());
+    let recipe = place.path("").join(std::ffi::OsStr::from_bytes(b"p-\xff.toml"));
+    let mut command = place.command("ember-train", "plan count.txt --minutes 0.1 --device cpu --format json --out");
+    let ran = super::Ran::from(command.arg(&recipe).output().unwrap()).succeeds();
+    assert!(ran.json()[0]["recipe"].as_str().unwrap().ends_with("p-\u{fffd}.toml"), "{}", ran.out);
+    assert!(recipe.is_file());
+}
+
 /// A warning that a key comes too late appears only for keys that were set.
 #[test]
 fn a_text_that_was_prepared_stays_as_it_is_in_plans_and_runs() {
