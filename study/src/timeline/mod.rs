@@ -26,6 +26,9 @@ pub struct Moment {
     pub val_loss: Option<f64>,
     /// Number of characters at its beginning that equal the previous text's; `None` for the first.
     pub same_characters: Option<usize>,
+    /// Whether it equals the previous text; one that ends earlier does not.
+    #[serde(skip)]
+    pub is_same: bool,
 }
 
 impl Moment {
@@ -108,6 +111,7 @@ fn moments(samples: Vec<Sample>, rows: &[Row]) -> BTreeMap<usize, Vec<Moment>> {
             train_loss: up_to.clone().rev().find_map(|row| row.train_loss),
             val_loss: up_to.rev().take_while(|row| row.step == sample.step).find_map(|row| row.val_loss),
             same_characters: same,
+            is_same: line.last().is_some_and(|before| before.sample.text == sample.text),
             sample,
         };
         line.push(moment);
@@ -137,6 +141,10 @@ mod tests {
         assert_eq!((first.val_loss, first.parts()), (Some(3.1), ("", " é wa")));
         assert_eq!((second.train_loss, second.parts()), (Some(2.0), (" é wa", "s")));
         assert_eq!(lines[&1][1].parts(), ("x", ""));
+        assert_eq!([first, second, &lines[&1][1]].map(|moment| moment.is_same), [false, false, true]);
+        let lines = moments(vec![sample(10, 0, "a cat"), sample(20, 0, "a")], &[]);
+        let shorter = &lines[&0][1];
+        assert_eq!((shorter.parts(), shorter.is_same), (("a", ""), false));
     }
 
     #[test]

@@ -96,10 +96,28 @@ fn heading(moment: &Moment, shown: LossKind) -> String {
     if let Some(loss) = shown.loss(moment) {
         heading += &format!("  {} {loss:.4}", shown.name());
     }
-    match (moment.same_characters, moment.parts().1) {
-        (None, _) => heading,
-        (Some(_), "") => heading + "  unchanged",
-        (Some(1), _) => heading + "  unchanged for one character",
-        (Some(same), _) => heading + &format!("  unchanged for {} characters", grouped(same as u64)),
+    match moment.same_characters {
+        None => heading,
+        Some(_) if moment.is_same => heading + "  unchanged",
+        Some(1) => heading + "  unchanged for one character",
+        Some(same) => heading + &format!("  unchanged for {} characters", grouped(same as u64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_ends_earlier_is_not_unchanged() {
+        let heading_of = |text: &str, same_characters, is_same| {
+            let sample = serde_json::json!({ "step": 20, "prompt_index": 0, "prompt": "", "text": text, "tokens": 3 });
+            let sample = serde_json::from_value(sample).expect("these are its keys");
+            heading(&Moment { sample, train_loss: None, val_loss: None, same_characters, is_same }, LossKind::Training)
+        };
+        assert_eq!(heading_of("a cat", None, false), "step 20");
+        assert_eq!(heading_of("a cat", Some(5), true), "step 20  unchanged");
+        assert_eq!(heading_of("a cat", Some(5), false), "step 20  unchanged for 5 characters");
+        assert_eq!(heading_of("", Some(0), false), "step 20  unchanged for 0 characters");
     }
 }
