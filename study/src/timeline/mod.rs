@@ -163,7 +163,7 @@ mod tests {
             (LossKind::Training, LossKind::Validation)
         );
         let page = page("a run", &lines);
-        assert!(page.contains("the training loss at each text, from 3.00 to 2.00"));
+        assert!(page.contains("the training loss at each text, between 2.00 and 3.00"));
         assert!(page.contains("step 10 · training loss 3.000") && !page.contains("validation loss"));
         assert!(page.contains("<circle data-text=\"1\"") && !page.contains("<circle data-text=\"0\""));
     }

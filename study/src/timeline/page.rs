@@ -98,7 +98,7 @@ fn curve(line: &[Moment], shown: LossKind) -> String {
     let places: Vec<(f64, f64)> = points.iter().map(place).collect();
     let path = line_points(places.iter().copied());
     let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"the {} at each text, from {high:.2} to {low:.2}\">\
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"the {} at each text, between {low:.2} and {high:.2}\">\
          <text x=\"0\" y=\"{:.1}\">{high:.2}</text><text x=\"0\" y=\"{:.1}\">{low:.2}</text><polyline points=\"{path}\"/>",
         shown.name(),
         EDGE + 4.0,
