@@ -12,7 +12,12 @@ const STYLE: &str = include_str!("page/style.css");
 pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, validation: Option<&Together>) -> String {
     let of_validation = validation.map_or_else(String::new, |validation| {
         let share = 100.0 * validation.copied_share;
-        format!("<p>For as much validation text, which the model never saw, it is {share:.1}%.</p>\n")
+        // The validation text may be shorter than the checked texts.
+        let amount = match validation.characters {
+            fewer if fewer < all.characters => format!("{} of", counted(fewer, "character")),
+            _ => "as much".to_owned(),
+        };
+        format!("<p>For {amount} validation text, which the model never saw, it is {share:.1}%.</p>\n")
     });
     let sections = texts.iter().zip(checked).enumerate();
     whole_page(
@@ -23,7 +28,7 @@ pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, va
             ("share", &format!("{:.1}", 100.0 * all.copied_share)),
             ("characters", &all.characters),
             ("spans", &counted(all.spans, "span")),
-            ("longest", &all.longest),
+            ("longest", &counted(all.longest, "character")),
             ("validation", &of_validation),
             ("sections", &sections.map(|(number, (text, checked))| section(number, text, checked)).collect::<String>()),
         ],
@@ -144,8 +149,12 @@ mod tests {
         .unwrap();
         let training = training.index().unwrap();
         let all = together(&["a <b>cde&"], std::slice::from_ref(&checked), &training, &|| false).unwrap();
+        let fewer = Together { characters: 5, ..all.clone() };
+        let shorter = page("x.txt", &["a <b>cde&"], std::slice::from_ref(&checked), &all, Some(&fewer));
+        assert!(shorter.contains("<p>For 5 characters of validation text, which"));
         let page = page("x.txt & more", &["a <b>cde&"], &[checked], &all, Some(&all));
-        assert!(page.contains("in 2 spans; the longest span has 4."));
+        assert!(page.contains("in 2 spans; the longest passage that occurs there has 4 characters, whether"));
+        assert!(page.contains("<p>For as much validation text, which"));
         assert!(page.contains("<title>x.txt &amp; more</title>") && page.contains("<li id=\"s0-1\">"));
         assert!(!page.contains("http") && !page.contains("<script"));
     }
