@@ -176,6 +176,11 @@ impl Documents {
         Ok(this)
     }
 
+    /// Whether there is nothing but white space.
+    pub fn is_blank(&self) -> bool {
+        self.bytes.iter().all(|&byte| byte == SEPARATOR || byte.is_ascii_whitespace())
+    }
+
     /// Removes everything after this many bytes, documents and sources.
     fn truncate(&mut self, (bytes, documents, sources): (usize, usize, usize)) {
         self.bytes.truncate(bytes);

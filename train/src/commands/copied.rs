@@ -109,7 +109,13 @@ fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Docu
         if let Some(field) = &args.field {
             options.field.clone_from(field);
         }
-        return Ok((Documents::from_files(&args.corpus, &options)?, None));
+        let documents = Documents::from_files(&args.corpus, &options)?;
+        // Of a folder, files that cannot be read are skipped, and these may be all.
+        ensure!(
+            !documents.is_blank(),
+            "--corpus holds no text to search; name files with text, and with --field the field that holds it"
+        );
+        return Ok((documents, None));
     }
     let line = "--field needs --corpus, whose texts it applies to; give both or neither";
     ensure!(args.field.is_none(), UsageError::new(line));
@@ -290,6 +296,26 @@ mod tests {
         assert!(error("a.jsonl", b"x").contains("a.jsonl:1: not a JSON object"));
         assert!(error("a.txt", b" \n").contains("holds no text"));
         assert!(error("a.txt", b"\xff").contains("is not UTF-8 text: byte 0"));
+    }
+
+    #[test]
+    fn a_folder_without_a_text_is_no_corpus_that_nothing_is_copied_from() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.jsonl"), "{\"body\": \"a text\"}\n").unwrap();
+        let read = |field: Option<&str>| {
+            let args = CopiedArgs {
+                file: PathBuf::from("-"),
+                run: None,
+                corpus: vec![folder.path().to_owned()],
+                field: field.map(str::to_owned),
+                min_chars: None,
+                min_words: None,
+                html: None,
+            };
+            documents(&args, &Notes::new(true)).map(drop)
+        };
+        assert!(read(None).unwrap_err().to_string().starts_with("--corpus holds no text to search"));
+        read(Some("body")).unwrap();
     }
 
     #[test]
