@@ -28,6 +28,7 @@ pub struct Documents {
     bytes: Vec<u8>,
     documents: Vec<Document>,
     sources: Vec<String>,
+    skipped: Vec<String>,
 }
 
 struct Document {
@@ -169,11 +170,20 @@ impl Documents {
                 Ok(())
             });
             match read {
-                Err(_) if file.found => this.truncate(before), // skipped, as by `run` and `prepare`
+                // Skipped, as by `run` and `prepare`.
+                Err(_) if file.found => {
+                    this.truncate(before);
+                    this.skipped.push(file.name.to_string());
+                }
                 read => drop(read?),
             }
         }
         Ok(this)
+    }
+
+    /// The files that were found in a folder or an archive, but cannot be read.
+    pub fn skipped(&self) -> &[String] {
+        &self.skipped
     }
 
     /// Whether there is nothing but white space.
@@ -205,7 +215,7 @@ impl Documents {
     /// # Errors
     /// When it is larger than 2 GiB.
     pub fn index(self) -> Result<TrainingText> {
-        let Self { bytes, documents, sources } = self;
+        let Self { bytes, documents, sources, .. } = self;
         let mut line_ends = vec![0];
         for piece in bytes.chunks(COUNTED) {
             line_ends.push(line_ends[line_ends.len() - 1] + lines(piece));
@@ -304,6 +314,18 @@ mod tests {
         assert_eq!(place.line_of, LineOf::Document, "in its file the text is one line");
         assert_eq!(text.find("two\nthree"), (0, None), "nothing goes from one document into the next");
         assert_eq!(text.find("e").0, 8);
+    }
+
+    #[test]
+    fn a_file_of_a_folder_that_cannot_be_read_is_skipped_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let lines = ["{\"text\": \"six\"}\n", "{\"text\": \"seven\"}\n{\"body\": \"eight\"}\n"];
+        let [good, bad] = ["good.jsonl", "bad.jsonl"].map(|name| folder.path().join(name));
+        std::fs::write(good, lines[0]).unwrap();
+        std::fs::write(&bad, lines[1]).unwrap();
+        let documents = Documents::from_files(&[folder.path().to_owned()], &ReadOptions::default()).unwrap();
+        assert_eq!(documents.skipped(), [bad.display().to_string()]);
+        assert_eq!(documents.index().unwrap().texts().filter(|text| !text.is_empty()).collect::<Vec<_>>(), ["six"]);
     }
 
     #[test]

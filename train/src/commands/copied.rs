@@ -115,6 +115,10 @@ fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Docu
             !documents.is_blank(),
             "--corpus holds no text to search; name files with text, and with --field the field that holds it"
         );
+        if let [first, others @ ..] = documents.skipped() {
+            let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+            notes.say(format!("not searched, since it cannot be read: {first}{more}"));
+        }
         return Ok((documents, None));
     }
     let line = "--field needs --corpus, whose texts it applies to; give both or neither";
