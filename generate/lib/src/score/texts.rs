@@ -84,7 +84,8 @@ pub struct Tally {
 impl Tally {
     /// The tally of some log-probabilities in nats, whose tokens stand for `bytes`.
     pub fn new(logprobs: &[f32], bytes: Option<usize>) -> Self {
-        let nats = -logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>();
+        // Subtracted from 0, so that the loss of tokens that are certain is 0 and not -0.
+        let nats = 0.0 - logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>();
         Self { tokens: logprobs.len(), nats, bytes }
     }
 
@@ -248,6 +249,9 @@ mod tests {
         assert_eq!(both.loss(), 2.5); // not 2, the mean of the means
         assert_eq!((short + Tally::new(&[-1.0], None)).bits_per_byte(), None);
         assert_eq!(Tally::new(&[-1.0], Some(0)).bits_per_byte(), None);
+        for certain in [0.0, -0.0] {
+            assert_eq!(format!("{:.1}", Tally::new(&[certain], Some(1)).loss()), "0.0");
+        }
     }
 
     proptest! {
