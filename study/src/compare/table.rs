@@ -26,7 +26,7 @@ pub(super) fn figures(of: &Summary) -> [String; 9] {
     let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
     let steps = grouped(of.step);
     [
-        of.run.clone(),
+        one_line(&of.run),
         or_dash(of.parameters.map(|n| short(n as f64))),
         match of.max_steps {
             Some(most) if most != of.step => format!("{steps} of {}", grouped(most)),
@@ -62,12 +62,17 @@ pub fn differing(runs: &[Record]) -> String {
         return String::new();
     }
     let mut lines = vec![vec!["differs in".to_owned()]];
-    lines[0].extend(runs.iter().map(|run| run.name.clone()));
+    lines[0].extend(runs.iter().map(|run| one_line(&run.name)));
     for (key, values) in differences {
         let values = values.into_iter().map(|value| cut(&value.unwrap_or_else(|| "-".into())));
         lines.push([key].into_iter().chain(values).collect());
     }
     aligned(&lines, 1).iter().map(|line| format!("  {line}\n")).collect()
+}
+
+/// A run's name, in which a line end would break the table.
+fn one_line(name: &str) -> String {
+    name.replace(['\n', '\r'], "\u{fffd}")
 }
 
 /// The beginning of a long value.

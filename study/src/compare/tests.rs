@@ -66,6 +66,15 @@ fn among_colours_a_name_cannot_move_the_cursor() {
 }
 
 #[test]
+fn a_name_with_a_line_end_stays_on_its_line() {
+    let runs = [record("a\nb", &[1.0, 2.0], "n_layer = 2"), record("two", &[1.0, 2.0], "n_layer = 4")];
+    let text = table(&runs, Style::Letters);
+    assert!(text.lines().count() == 3 && text.contains("a\u{fffd}b"), "{text}");
+    let text = differing(&runs);
+    assert!(text.lines().count() == 2 && text.contains("a\u{fffd}b"), "{text}");
+}
+
+#[test]
 fn columns_stand_below_each_other_whatever_is_written_in_them() {
     let lines = [["run", "5"], ["日記", "17"]].map(|cells| cells.map(String::from).to_vec());
     assert_eq!(aligned(&lines, 1), ["run    5", "日記  17"]);
