@@ -1,4 +1,4 @@
-// Tests the display of tokens on the page that `ember-generate explain` writes, without a browser.
+// Tests the display of tokens and the words about searches on the page that `ember-generate explain` writes, without a browser.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -30,4 +30,16 @@ test("without a tokenizer tokens are their numbers", () => {
   const { textOf, textsOf } = elements({});
   assert.equal(textOf([1, 2]), "#1 #2");
   assert.deepEqual([...textsOf([[1, 2], [3]])], ["#1 #2", "#3"]);
+});
+
+test("searches with a repetition penalty are not ranked by sums that are without it", () => {
+  const beams = readFileSync(new URL("../../explain/src/page/beams.js", import.meta.url), "utf8");
+  const globals = { document: { getElementById: () => ({ textContent: "{}" }) }, matchMedia: () => ({}), TextDecoder, TextEncoder };
+  const { searchNotes } = runInNewContext(`${script}${beams}; ({ searchNotes })`, globals);
+  const found = (sum) => ({ ids: [1], logprob_sum: sum });
+  const exact = { ...found(-2), proven: true, nodes: 5, max_new_tokens: 3, greedy: found(-1), beam: found(-2.5) };
+  const words = (penalty) => searchNotes({ exact, num_beams: 4 }, penalty).join(" ");
+  assert.match(words(1), /no other is more probable\. .*Beam search with 4 beams missed it by 0\.50 nats/);
+  assert.match(words(1.2), /no other is more probable under the repetition penalty of 1\.2\. The log-probabilities are the model's own/);
+  assert.doesNotMatch(words(1.2), /missed it|found/);
 });

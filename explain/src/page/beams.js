@@ -114,16 +114,23 @@ function shortfall(name, exact, { logprob_sum: sum }) {
   return gap > 1e-4 ? `${name} missed it by ${nats(gap)} nats: its text is ${Math.exp(gap).toFixed(1)} times less probable.` : `${name} found it, too.`;
 }
 
+/** What the exact search proved, and how far the others fell short of it. With a repetition penalty all three search by penalised
+ * probabilities, of which the sums of the table, the model's own, are no measure. */
+function searchNotes({ exact, num_beams: beams }, penalty) {
+  const limit = plural(exact.max_new_tokens, "token");
+  const effort = `Exact search looked at ${plural(exact.nodes, "beginning")} of texts of up to ${limit}`;
+  const by = penalty === 1 ? "" : ` under the repetition penalty of ${penalty}`;
+  const proof = exact.proven ? `${effort} and proved that no other is more probable${by}.`
+    : `${effort} and gave up there: a text still more probable${by} is possible.`;
+  if (penalty !== 1) return [proof, "The log-probabilities are the model's own, without the penalty: they do not rank the searches."];
+  return [proof, shortfall("Greedy search", exact, exact.greedy), shortfall(`Beam search with ${plural(beams, "beam")}`, exact, exact.beam)];
+}
+
 /** Compares greedy, beam and exact search over the same few tokens, by their log-probability sums. */
 function verdict(beams) {
   const { exact } = beams;
   if (!exact) return [absent("An exact search")];
-  const limit = plural(exact.max_new_tokens, "token");
-  const effort = `Exact search looked at ${plural(exact.nodes, "beginning")} of texts of up to ${limit}`;
-  const notes = [
-    exact.proven ? `${effort} and proved that no other is more probable.` : `${effort} and gave up there: a still more probable text is possible.`,
-    shortfall("Greedy search", exact, exact.greedy), shortfall(`Beam search with ${plural(beams.num_beams, "beam")}`, exact, exact.beam),
-  ];
+  const notes = searchNotes(beams, data.run.knobs.repetition_penalty);
   const rows = [["greedy", exact.greedy], [`beam, ${beams.num_beams} wide`, exact.beam], ["exact", exact]]
     .map(([name, { ids, logprob_sum: sum }]) => [name, ids, sum]);
   const row = ([name, ids, sum]) => element("tr", {}, element("th", { scope: "row", text: name }),
