@@ -1,4 +1,4 @@
-// Tests the display of tokens and the words about searches on the page that `ember-generate explain` writes, without a browser.
+// Tests the display of tokens and the words about searches and draws on the page that `ember-generate explain` writes, without a browser.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -42,4 +42,14 @@ test("searches with a repetition penalty are not ranked by sums that are without
   assert.match(words(1), /no other is more probable\. .*Beam search with 4 beams missed it by 0\.50 nats/);
   assert.match(words(1.2), /no other is more probable under the repetition penalty of 1\.2\. The log-probabilities are the model's own/);
   assert.doesNotMatch(words(1.2), /missed it|found/);
+});
+
+test("draws of rare tokens, which have no number, are not counted as one token", () => {
+  const scripts = ["arithmetic", "steps", "knobs"].map((name) => readFileSync(new URL(`../../explain/src/page/${name}.js`, import.meta.url), "utf8"));
+  const textContent = JSON.stringify({ tokens: {}, end_tokens: [], model: { vocab_size: 9000 }, run: { strategy: "greedy", knobs: {} } });
+  const globals = { document: { getElementById: () => ({ textContent }) }, matchMedia: () => ({}), TextDecoder, TextEncoder };
+  const { drawnWords } = runInNewContext(`${script}${scripts.join("")}; ({ drawnWords })`, globals);
+  assert.equal(drawnWords(new Map([[7, 60], [3, 40]])), "2 different tokens");
+  assert.equal(drawnWords(new Map([[7, 60], [null, 39], [3, 1]])), "2 different tokens, and 39 times one of the rare tokens");
+  assert.equal(drawnWords(new Map([[7, 99], [null, 1]])), "1 different token, and 1 time one of the rare tokens");
 });

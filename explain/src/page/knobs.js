@@ -162,7 +162,14 @@ function drawMany() {
   view.counts = new Map([...counts].sort((a, b) => b[1] - a[1]));
   drawBars();
   drawLine();
-  byId("knobs-draw").textContent = `100 draws gave ${plural(counts.size, "different token")}.`;
+  byId("knobs-draw").textContent = `100 draws gave ${drawnWords(counts)}.`;
+}
+
+/** How many different tokens were drawn. Those of groups have no id: how many of them differ is not known. */
+function drawnWords(counts) {
+  const rare = counts.get(null) ?? 0;
+  const known = plural(counts.size - (rare > 0 ? 1 : 0), "different token");
+  return rare > 0 ? `${known}, and ${plural(rare, "time")} one of the rare tokens` : known;
 }
 
 /** Applies the run's settings and random number: the same pick as in the run, if all survivors' shares are known. */
