@@ -4,7 +4,9 @@
 // tests whose part is missing are skipped with a note.
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { runInNewContext } from "node:vm";
 import { engine, generated, missing, open, runNames, sameTokens, written } from "./share-engine.mjs";
 
 const WEIGHTS = ["int8", "bf16"];
@@ -143,4 +145,14 @@ test("the knobs leave what the program's leave", () => {
   assert.deepEqual(kept([1, 3, 2, 2, 0], { topK: 2 }), [1, 2, 3]);
   assert.deepEqual(kept([0, 2, 2, 1], { temperature: 0 }), [1]);
   assert.deepEqual([0, 0.499, 0.501, 0.751].map((number) => engine.drawn([0.5, 0, 0.25, 0.25], number)), [0, 0, 2, 3]);
+});
+
+test("a number is written in the unit that it reaches when rounded, and a time not rounded by half", () => {
+  const files = ["page/src/elements.js", "train/src/commands/share/words.js"];
+  const script = files.map((file) => readFileSync(new URL(`../../${file}`, import.meta.url), "utf8")).join("");
+  const { roughly, size, duration } = runInNewContext(`${script}; ({ roughly, size, duration })`, {});
+  assert.deepEqual([7, 999, 1234, 999_499, 999_500, 10_640_000].map(roughly), ["7", "999", "1.23 thousand", "999 thousand", "1 million", "10.6 million"]);
+  assert.deepEqual([999, 999_999, 1_500_000_000].map(size), ["999 bytes", "1 MB", "1.5 GB"]);
+  assert.deepEqual([0.34, 1, 90, 600, 3600, 5400, 86_400 * 12.4].map(duration),
+    ["0.3 seconds", "1 second", "1.5 minutes", "10 minutes", "1 hour", "1.5 hours", "12 days"]);
 });

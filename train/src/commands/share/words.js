@@ -1,17 +1,22 @@
 // Numbers rounded for people.
 
+/** The first of the units that a number rounded to three digits reaches: 999,999 is a million. */
+const reached = (n, units) => units.find(([least]) => Number(n.toPrecision(3)) >= least);
+
 /** A count with three digits: 10.6 million. */
 function roughly(n) {
-  const [size, word] = [[1e9, " billion"], [1e6, " million"], [1e3, " thousand"]].find(([least]) => n >= least) ?? [1, ""];
+  const [size, word] = reached(n, [[1e9, " billion"], [1e6, " million"], [1e3, " thousand"]]) ?? [1, ""];
   return `${Number((n / size).toPrecision(3))}${word}`;
 }
 
 function size(bytes) {
-  const [unit, name] = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([least]) => bytes >= least) ?? [1, "bytes"];
+  const [unit, name] = reached(bytes, [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) ?? [1, "bytes"];
   return `${Number((bytes / unit).toPrecision(3))} ${name}`;
 }
 
+/** Below ten with a decimal: an hour and a half is 1.5 hours, not two. */
 function duration(seconds) {
   const [unit, name] = [[86400, "day"], [3600, "hour"], [60, "minute"]].find(([least]) => seconds >= least) ?? [1, "second"];
-  return plural(Math.round(seconds / unit), name);
+  const count = seconds / unit;
+  return plural(count < 10 ? Number(count.toFixed(1)) : Math.round(count), name);
 }
