@@ -10,7 +10,8 @@ use crate::drawing::{AXIS, AZURE, EDGE, GREY, INK, ORANGE, PURPLE, SEA_GREEN, TE
 use crate::drawing::{Area, Drawn, Points, drawable, shortened, smooth, svg, write_picture};
 use crate::drawing::{axes, beside, curve, decimals, dots, font, legend_entry, panel, whole_ticks};
 use crate::error::{Error, Result};
-use ember_training::{run::report::Row, units::counted, units::duration, units::grouped, units::short};
+use ember_training::run::{report::Row, report::last_step};
+use ember_training::units::{counted, duration, grouped, short};
 
 const SIZE: (u32, u32) = (960, 600);
 const HEADER: u32 = 92;
@@ -125,7 +126,7 @@ impl Curves {
 /// The last numbers of a run, in one line.
 fn summary(rows: &[Row]) -> String {
     let parts = [
-        rows.last().map(|row| counted(grouped(row.step), "step")),
+        last_step(rows).map(|step| counted(grouped(step), "step")),
         last(rows, |row| row.tokens).map(|tokens| format!("{} tokens", short(tokens as f64))),
         last(rows, |row| row.elapsed_s).map(duration),
         last(rows, |row| row.train_loss).map(|loss| format!("train {loss:.3}")),
@@ -349,6 +350,12 @@ mod tests {
         let average = Row { step: 2000, ema_val_loss: Some(0.8), ..Row::default() };
         let curves = Curves::of(&[vec![early], run(), vec![average]].concat());
         assert!(curves.low < 0.8 && curves.high < 4.0, "{} to {}", curves.low, curves.high);
+    }
+
+    #[test]
+    fn a_step_whose_batch_was_skipped_is_not_among_the_steps() {
+        let skipped = Row { step: 3001, skipped: Some(1), ..Row::default() };
+        assert!(summary(&[run(), vec![skipped]].concat()).starts_with("3,000 steps"));
     }
 
     #[test]
