@@ -156,3 +156,10 @@ test("a number is written in the unit that it reaches when rounded, and a time n
   assert.deepEqual([0.34, 1, 90, 600, 3600, 5400, 86_400 * 12.4].map(duration),
     ["0.3 seconds", "1 second", "1.5 minutes", "10 minutes", "1 hour", "1.5 hours", "12 days"]);
 });
+
+test("a model that began from another is not said to know its training text alone", () => {
+  const script = readFileSync(new URL("../../train/src/commands/share/facts.js", import.meta.url), "utf8");
+  const { learnedWords } = runInNewContext(`${script}; ({ learnedWords })`, {});
+  assert.equal(learnedWords({ began: null }), "It learned this from its training text alone.");
+  assert.equal(learnedWords({ began: "gpt2" }), "It learned this from its training text, and from that of the model that it began from.");
+});

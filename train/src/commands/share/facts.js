@@ -38,9 +38,14 @@ function dateOf(day) {
   return new Date(`${day}T12:00:00Z`).toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" });
 }
 
+/** What it learned from: a model that was trained further also knows the text of the one that it began from. */
+const learnedWords = ({ began }) => (began ? "It learned this from its training text, and from that of the model that it began from."
+  : "It learned this from its training text alone.");
+
 function showFacts(head) {
   const { title, parameters, by, learned } = head.facts;
   byId("title").textContent = title;
+  byId("learned").textContent = learnedWords(head.facts);
   const training = (learned ? ` on ${size(learned.bytes)} of text` : "") + (by ? ` by ${by}` : "");
   byId("lead").textContent = `${roughly(parameters)} parameters${training && `, trained${training}`}. The model and the program that runs it are in this page: nothing that you type leaves it.`;
   byId("facts").append(...factsOf(head).flatMap(([name, words]) => [element("dt", { text: name }), element("dd", { text: words })]));
