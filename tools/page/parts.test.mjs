@@ -32,10 +32,20 @@ test("without a tokenizer tokens are their numbers", () => {
   assert.deepEqual([...textsOf([[1, 2], [3]])], ["#1 #2", "#3"]);
 });
 
-test("searches with a repetition penalty are not ranked by sums that are without it", () => {
+/** The page's functions about searches. */
+function searches() {
   const beams = readFileSync(new URL("../../explain/src/page/beams.js", import.meta.url), "utf8");
-  const globals = { document: { getElementById: () => ({ textContent: "{}" }) }, matchMedia: () => ({}), TextDecoder, TextEncoder };
-  const { searchNotes } = runInNewContext(`${script}${beams}; ({ searchNotes })`, globals);
+  const document = { getElementById: () => ({ textContent: "{}" }), createElement: () => ({ setAttribute() {} }) };
+  return runInNewContext(`${script}${beams}; ({ searchNotes, verdict })`, { document, matchMedia: () => ({}), TextDecoder, TextEncoder });
+}
+
+test("an exact search that found nothing in its time is not one that was not asked for", () => {
+  const [said, ...more] = searches().verdict({ exact: null });
+  assert.deepEqual([said.textContent, more.length], ["Exact search ran out of time before it had a whole text.", 0]);
+});
+
+test("searches with a repetition penalty are not ranked by sums that are without it", () => {
+  const { searchNotes } = searches();
   const found = (sum) => ({ ids: [1], logprob_sum: sum });
   const exact = { ...found(-2), proven: true, nodes: 5, max_new_tokens: 3, greedy: found(-1), beam: found(-2.5) };
   const words = (penalty) => searchNotes({ exact, num_beams: 4 }, penalty).join(" ");
