@@ -283,6 +283,7 @@ pub const CASES: &[(&str, &str)] = &[
     ("ember-train", "copied count.txt missing"),
     ("ember-train", "copied count.txt a-run --field body"),
     ("ember-train", "copied count.txt truncated"),
+    ("ember-train", "copied count.txt --corpus unusable"),
     ("ember-train", "exposure missing"),
     ("ember-train", "exposure a-run --prefix 32"),
     ("ember-train", "exposure a-run --loop-tokens 10"),
