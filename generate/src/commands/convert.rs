@@ -10,6 +10,7 @@ use serde_json::json;
 use super::model_args::{named, words};
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_cli::terminal;
+use ember_data::numbers;
 use ember_decoding::convert::{Difference, Format, convert};
 use ember_decoding::{named::Named, run_folder};
 use ember_formats::NumberType;
@@ -88,7 +89,7 @@ pub(super) fn run(args: &ConvertArgs, common: &CommonArgs, interrupt: &Interrupt
     let bytes = bytes_of(&args.out)?;
     let name = |path: &Path| path.to_string_lossy().into_owned();
     let json = json!({ "from": name(&found.folder), "to": args.to.name(), "out": name(&args.out), "bytes": bytes });
-    let line = || format!("{} ({:.1} MB)", args.out.display(), bytes as f64 / 1e6);
+    let line = || format!("{} ({})", args.out.display(), numbers::bytes(bytes));
     if is_standard_output(&args.out) {
         notes.say(line());
         return Ok(Outcome::Done);
