@@ -176,7 +176,8 @@ pub struct ScoredChoice {
 impl ScoredChoice {
     /// Its log-probability in nats, normalised by `by`; higher is more probable.
     pub fn value(&self, by: By) -> f64 {
-        let sum: f64 = self.logprobs.iter().map(|&logprob| f64::from(logprob)).sum();
+        // Added to 0, so that choices that are certain are all equal: -0 would be below 0.
+        let sum = 0.0 + self.logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>();
         match by {
             By::Sum => sum,
             By::Token => sum / self.logprobs.len() as f64,
@@ -288,6 +289,9 @@ mod tests {
         assert_eq!(rank(&choices, By::Token), [1, 2, 0]);
         assert_eq!(rank(&choices, By::Byte), [2, 1, 0]);
         assert_eq!(rank(&[choice(&[-1.0], 1), choice(&[-0.5; 2], 1)], By::Sum), [0, 1]); // equal: the earlier one first
+        let certain = [choice(&[-0.0], 1), choice(&[0.0], 1)];
+        assert_eq!(certain.each_ref().map(|choice| format!("{:.1}", choice.value(By::Sum))), ["0.0", "0.0"]);
+        assert_eq!(rank(&certain, By::Token), [0, 1]);
 
         let mut accuracy = Accuracy::default();
         assert_eq!((accuracy.by(By::Sum), accuracy.by_chance()), (None, None));

@@ -128,9 +128,15 @@ fn line(question: &Question, choices: &[ScoredChoice]) -> String {
         Some(answer) if answer == best => "right",
         Some(_) => "wrong",
     };
-    let logprobs: Vec<String> = choices.iter().map(|choice| format!("{:.3}", choice.value(By::Sum))).collect();
+    let logprobs: Vec<String> = choices.iter().map(|choice| three_decimals(choice.value(By::Sum))).collect();
     let (logprobs, end) = (logprobs.join(" "), last_characters(&question.context));
     format!("{mark}  choice {best}  log-probabilities {logprobs}  {end} |{}", beginning(&question.choices[best]))
+}
+
+/// A log-probability; one that rounds to 0 has no sign.
+fn three_decimals(logprob: f64) -> String {
+    let text = format!("{logprob:.3}");
+    if text == "-0.000" { "0.000".to_owned() } else { text }
 }
 
 /// The end of a context, where the question usually is, on one line.
@@ -160,4 +166,14 @@ fn write_summary(accuracy: &Accuracy, format: OutputFormat, out: &mut dyn Write)
     let text = format!("{right}  by chance {chance}  {answered} of {questions} with an answer");
     format.write_line(out, || serde_json::to_string(&json), || text)?;
     Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_all_but_certain_has_a_log_probability_of_0() {
+        assert_eq!([-0.0004, -0.0006, -12.3456].map(three_decimals), ["0.000", "-0.001", "-12.346"]);
+    }
 }
