@@ -52,7 +52,7 @@ pub enum QuestionError {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Question {
     /// The caller's own identifier, passed through unchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "any", skip_serializing_if = "Option::is_none")]
     pub id: Option<Value>,
     /// The text before every choice. If it is empty, the choices start from the special tokens that
     /// the tokenizer puts before a text, else from `<|endoftext|>`.
@@ -62,6 +62,11 @@ pub struct Question {
     /// The index of the right choice, from 0, if known.
     #[serde(default, deserialize_with = "index")]
     pub answer: Option<usize>,
+}
+
+/// Deserializes a value that is given, which may be null.
+fn any<'de, D: Deserializer<'de>>(given: D) -> std::result::Result<Option<Value>, D::Error> {
+    Value::deserialize(given).map(Some)
 }
 
 /// Deserializes the optional index of a choice.

@@ -14,7 +14,7 @@ use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::lines::{TextFile, standard_input, without_line_end};
+use super::lines::{TextFile, any_id, standard_input, without_line_end};
 use super::loaded::{Loaded, outside_vocabulary};
 use ember_cli::program::{UsageError, exit_code};
 
@@ -155,6 +155,7 @@ pub fn read(flag: &str, path: &Path) -> Result<Vec<FilePrompt>> {
 struct JsonPrompt {
     prompt: Option<String>,
     prompt_ids: Option<Vec<Value>>,
+    #[serde(default, deserialize_with = "any_id")]
     id: Option<Value>,
 }
 
@@ -219,12 +220,13 @@ mod tests {
 
     #[test]
     fn json_lines_hold_texts_or_ids_and_names() {
-        let lines = "{\"prompt\": \"a\\nb\", \"id\": 7}\n\n{\"prompt_ids\": [3, 4], \"id\": \"x\", \"note\": []}\n{\"prompt\": \"\"}";
+        let lines = "{\"prompt\": \"a\\nb\", \"id\": 7}\n\n{\"prompt_ids\": [3, 4], \"id\": \"x\", \"note\": []}\n{\"prompt\": \"\"}\n{\"prompt\": \"\", \"id\": null}";
         let prompts = read_file("p.jsonl", lines).unwrap();
         let expected = [
             FilePrompt { id: Some(7.into()), ..text("p.jsonl:1", "a\nb") },
             FilePrompt { place: "p.jsonl:3".into(), id: Some("x".into()), prompt: Given::Ids(vec![3, 4]) },
             text("p.jsonl:4", ""),
+            FilePrompt { id: Some(Value::Null), ..text("p.jsonl:5", "") },
         ];
         assert_eq!(prompts, expected);
     }

@@ -9,7 +9,7 @@ use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::lines::{TextFile, beginning, standard_input};
+use super::lines::{TextFile, any_id, beginning, standard_input};
 use super::model_args::{SpecialTokensArgs, WeightsArgs};
 use super::progress::{Progress, SCORED_BETWEEN_RESULTS};
 use super::{choices, loaded::Loaded};
@@ -154,6 +154,7 @@ struct GivenText {
     /// Its location, for errors.
     #[serde(skip)]
     place: String,
+    #[serde(default, deserialize_with = "any_id")]
     id: Option<Value>,
     text: String,
 }

@@ -111,6 +111,14 @@ fn texts_of_every_source_keep_their_order_and_add_up() {
     assert!(lines[2].ends_with("9 tokens  in all 2 texts"), "{text}");
 }
 
+#[test]
+fn an_id_that_is_null_is_passed_through_as_any_other() {
+    let place = Place::new();
+    place.write("lines.jsonl", "{\"text\": \"ab\", \"id\": null}\n{\"text\": \"ab\"}\n");
+    let json = place.json(&["--lines", "./lines.jsonl"]);
+    assert_eq!((json[0].get("id"), json[1].get("id")), (Some(&Value::Null), None));
+}
+
 /// A front end can show each token's text without a tokenizer.
 #[test]
 fn each_token_says_how_it_reads() {
@@ -128,13 +136,14 @@ fn questions_are_answered_in_their_order_and_counted() {
     let questions = [
         r#"{"context": "the cat ", "choices": ["sat", "ran away."], "answer": 0, "id": "q"}"#,
         r#"{"context": "the cat ", "choices": ["sat", "ran away."], "answer": 1}"#,
-        r#"{"context": "", "choices": ["a", "b", "c"]}"#,
+        r#"{"context": "", "choices": ["a", "b", "c"], "id": null}"#,
         r#"{"context": "a context that the model cannot hold ", "choices": ["a", "bcd"], "answer": 1}"#,
     ];
     place.write("questions.jsonl", &questions.join("\n"));
     let json = place.json(&["--choices", "./questions.jsonl"]);
     assert_eq!(json.len(), 5);
     assert_eq!((&json[0]["id"], json[1].get("id"), &json[2]["answer"]), (&"q".into(), None, &Value::Null));
+    assert_eq!(json[2].get("id"), Some(&Value::Null));
     let mut right = 0.0;
     for question in &json[..4] {
         let of = |key: &str| question[key].as_array().unwrap().clone();
