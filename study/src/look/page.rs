@@ -54,6 +54,7 @@ pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
     } else {
         String::new()
     };
+    let encodings = look.encodings.as_deref().map_or_else(String::new, |line| format!("<p>{}</p>", escape(line)));
     let seen = seen.map(seen_section).unwrap_or_default();
     whole_page(
         title,
@@ -66,6 +67,7 @@ pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
             ("years", &years(&look.years)),
             ("largest", &shares(&look.largest[..look.largest.len().min(8)], look.bytes)),
             ("left_out", &left_out(&look.left_out)),
+            ("encodings", &encodings),
             ("languages", &languages(look)),
             ("words", &word_section(look, || cloud(&words.favourites))),
             ("phrases", &word_section(look, || phrases(&words.phrases))),
@@ -210,7 +212,10 @@ fn cloud(words: &[Counted]) -> String {
             grouped(word.count)
         )
     };
-    if words.is_empty() { "None is frequent.".to_owned() } else { words.iter().map(word).collect() }
+    if words.is_empty() {
+        return "<p>None is frequent.</p>".to_owned();
+    }
+    format!("<p class=\"words\">{}</p>", words.iter().map(word).collect::<String>())
 }
 
 fn phrases(phrases: &[Counted]) -> String {
@@ -231,9 +236,9 @@ fn sentences(look: &Look) -> String {
     let words = &look.vocabulary;
     let last = words.sentences.len();
     let column = |(place, &count): (usize, &u64)| {
-        let length = if place + 1 == last { format!("{last} or more") } else { (place + 1).to_string() };
+        let length = if place + 1 == last { format!("{last} or more words") } else { counted(place + 1, "word") };
         let label = if (place + 1).is_multiple_of(10) { (place + 1).to_string() } else { String::new() };
-        let says = format!("{length} words: {}", number_of(count, "sentence"));
+        let says = format!("{length}: {}", number_of(count, "sentence"));
         (label, count as f64, says)
     };
     let values: Vec<_> = words.sentences.iter().enumerate().map(column).collect();
@@ -378,15 +383,38 @@ mod tests {
         assert_eq!(cloud(&words).matches("</bdi><sub>47</sub>").count(), 2);
     }
 
-    #[test]
-    fn a_text_without_spaces_is_measured_by_its_characters() {
+    fn look_at(text: &str) -> Look {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.txt");
-        std::fs::write(&file, "今天天气很好，我们去公园散步吧。".repeat(100)).unwrap();
+        std::fs::write(&file, text).unwrap();
         let (inputs, out) = (vec![Input::Path(file)], folder.path().to_owned());
-        let found = look(&PrepareOptions { inputs, out, ..PrepareOptions::default() }, &Silent).unwrap();
+        look(&PrepareOptions { inputs, out, ..PrepareOptions::default() }, &Silent).unwrap()
+    }
+
+    #[test]
+    fn a_text_without_spaces_is_measured_by_its_characters() {
+        let found = look_at(&"今天天气很好，我们去公园散步吧。".repeat(100));
         let page = page("a", &found, None);
         assert!(page.contains("1,600 characters in 1 document and 1 file: 3 printed pages."), "{page}");
         assert!(page.contains("Reading time: 6 minutes.") && !page.contains("A sentence has"), "{page}");
+        assert!(!page.contains("<p class=\"words\">"), "no paragraph within another: {page}");
+    }
+
+    #[test]
+    fn a_sentence_of_one_word_has_one_word() {
+        let mut found = look_at(&"A text. ".repeat(20));
+        found.vocabulary.sentences = vec![1, 0, 2];
+        let html = sentences(&found);
+        for says in ["1 word: 1 sentence", "2 words: 0 sentences", "3 or more words: 2 sentences"] {
+            assert!(html.contains(&format!("<title>{says}</title>")), "{html}");
+        }
+    }
+
+    #[test]
+    fn an_encoding_that_was_guessed_is_said() {
+        let mut found = look_at(&"A text. ".repeat(20));
+        assert_eq!(found.encodings, None);
+        found.encodings = Some("1 file is not UTF-8; least certain: <a>.txt.".to_owned());
+        assert!(page("a", &found, None).contains("<p>1 file is not UTF-8; least certain: &lt;a&gt;.txt.</p>"));
     }
 }
