@@ -1,7 +1,7 @@
 //! A command's output: its result on standard output, a page or picture if one was requested, and
 //! temporary folders.
 
-use std::{io::Write, path::Path};
+use std::{io::IsTerminal, io::Write, path::Path};
 
 use anyhow::{Context, Result};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat};
@@ -19,6 +19,12 @@ pub fn show(text: &str) -> Result<()> {
 /// in it [`printable`](terminal::printable).
 pub fn show_coloured(text: &str) -> Result<()> {
     show_on(terminal::coloured_stdout(), text)
+}
+
+/// Whether standard output is a terminal that may show colours: NO_COLOR is not set, or empty
+/// (<https://no-color.org>).
+pub fn has_colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 fn show_on(mut out: impl Write, text: &str) -> Result<()> {

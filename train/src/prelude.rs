@@ -14,7 +14,8 @@ pub use ember_training::units::{bytes, counted, duration, grouped, parse_bytes, 
 pub use serde::Serialize;
 
 pub use crate::output::{
-    Joined, answer, answer_beside, json_line, json_lines, show, show_coloured, temporary_folder, word, write_file,
+    Joined, answer, answer_beside, has_colour, json_line, json_lines, show, show_coloured, temporary_folder, word,
+    write_file,
 };
 pub use crate::report::Screen;
 pub use crate::training::{join, quiet_unless_leading, recipe, select, set_all, train};

@@ -70,14 +70,12 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
         notes.say(note);
     }
     let scale = if args.log { Scale::Logarithmic } else { Scale::Linear };
-    let is_terminal = std::io::stdout().is_terminal();
-    let has_colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     match common.format {
         // With the picture on standard output, text there would become part of it.
         _ if args.svg.as_deref().is_some_and(is_standard_output) => {
             notes.say(shown(&runs, args, scale, Style::Letters).trim_end());
         }
-        OutputFormat::Text if has_colour => show_coloured(&shown(&runs, args, scale, Style::Dots(printable)))?,
+        OutputFormat::Text if has_colour() => show_coloured(&shown(&runs, args, scale, Style::Dots(printable)))?,
         OutputFormat::Text => show(&shown(&runs, args, scale, Style::Letters))?,
         OutputFormat::Json => show(&lines(&runs)?)?,
     }

@@ -1,6 +1,6 @@
 //! `ember-train timeline`: shows the samples of each prompt over the course of training.
 
-use std::{collections::BTreeMap, io::IsTerminal};
+use std::collections::BTreeMap;
 
 use ember_cli::terminal::printable;
 use ember_host::{files::name_of, output::is_standard_output};
@@ -46,11 +46,11 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
             line.drain(..line.len().saturating_sub(last as usize));
         }
     }
-    let (notes, is_terminal) = (Notes::new(common.quiet), std::io::stdout().is_terminal());
+    let notes = Notes::new(common.quiet);
     match common.format {
         // With the page on standard output, text there would become part of it.
         _ if args.html.as_deref().is_some_and(is_standard_output) => notes.say(shown(&lines, false).trim_end()),
-        OutputFormat::Text if is_terminal => show_coloured(&shown(&lines, true))?,
+        OutputFormat::Text if has_colour() => show_coloured(&shown(&lines, true))?,
         OutputFormat::Text => show(&shown(&lines, false))?,
         OutputFormat::Json => show(&json_lines(lines.values().flatten())?)?,
     }
@@ -63,8 +63,8 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The samples as text; on a terminal the part unchanged since the previous sample is dimmed.
-fn shown(lines: &BTreeMap<usize, Vec<Moment>>, is_terminal: bool) -> String {
+/// The samples as text; with colour the part unchanged since the previous sample is dimmed.
+fn shown(lines: &BTreeMap<usize, Vec<Moment>>, has_colour: bool) -> String {
     let mut text = String::new();
     for (number, line) in lines {
         let prompt = line.first().map_or("", |moment| moment.sample.prompt.as_str());
@@ -75,7 +75,7 @@ fn shown(lines: &BTreeMap<usize, Vec<Moment>>, is_terminal: bool) -> String {
             text += &format!("\n{}\n", heading(moment, loss));
             let (same, new) = moment.parts();
             let prompt = &moment.sample.prompt;
-            let whole = if is_terminal {
+            let whole = if has_colour {
                 let [prompt, same, new] = [prompt, same, new].map(printable);
                 format!("{prompt}\u{1b}[2m{same}\u{1b}[22m{new}")
             } else {

@@ -28,11 +28,36 @@ fn terminal() -> (File, File) {
 
 /// Waits until a program has switched to the alternate screen.
 fn await_screen(reader: &mut File) {
+    shown_until(reader, "\u{1b}[?1049h");
+}
+
+/// What a program shows, read until this is part of it.
+fn shown_until(reader: &mut File, end: &str) -> String {
     let mut shown = Vec::new();
-    while !String::from_utf8_lossy(&shown).contains("\u{1b}[?1049h") {
+    while !String::from_utf8_lossy(&shown).contains(end) {
         let mut more = [0; 4096];
         let count = reader.read(&mut more).unwrap();
         shown.extend_from_slice(&more[..count]);
+    }
+    String::from_utf8_lossy(&shown).into_owned()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_is_dimmed_where_no_colour_is_wanted() {
+    let place = Place::new();
+    let row = |step: u64, text: &str| {
+        format!("{{\"step\": {step}, \"prompt_index\": 0, \"prompt\": \"\", \"text\": \"{text}\", \"tokens\": 3}}\n")
+    };
+    place.write("run/samples/samples.jsonl", row(1, "a cat") + &row(2, "a car"));
+    for (no_colour, last_line) in [("", "    \u{1b}[2ma ca\u{1b}[22mr\r\n"), ("1", "    a car\r\n")] {
+        let (mut reader, screen) = terminal();
+        let mut command = place.command("ember-train", "timeline run");
+        let mut timeline = command.env("NO_COLOR", no_colour).stdout(screen).spawn().unwrap();
+        drop(command); // no other process holds the screen
+        let shown = shown_until(&mut reader, "r\r\n");
+        assert!(shown.contains(last_line), "{shown:?}");
+        assert!(timeline.wait().unwrap().success());
     }
 }
 
