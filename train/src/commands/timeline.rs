@@ -42,9 +42,7 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
         ensure!(!lines.is_empty(), UsageError::new(line));
     }
     if let Some(last) = args.last {
-        for line in lines.values_mut() {
-            line.drain(..line.len().saturating_sub(last as usize));
-        }
+        lines.values_mut().for_each(|line| keep_last(line, last as usize));
     }
     let notes = Notes::new(common.quiet);
     match common.format {
@@ -61,6 +59,14 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
         notes.say(format!("the page is in {}", path.display()));
     }
     Ok(Outcome::Done)
+}
+
+/// Drops all but the last texts of a timeline, so that the first of these has none before it.
+fn keep_last(line: &mut Vec<Moment>, last: usize) {
+    line.drain(..line.len().saturating_sub(last));
+    if let Some(first) = line.first_mut() {
+        (first.same_characters, first.is_same) = (None, false);
+    }
 }
 
 /// The samples as text; with colour the part unchanged since the previous sample is dimmed.
@@ -108,13 +114,26 @@ fn heading(moment: &Moment, shown: LossKind) -> String {
 mod tests {
     use super::*;
 
+    fn moment(text: &str, same_characters: Option<usize>, is_same: bool) -> Moment {
+        let sample = serde_json::json!({ "step": 20, "prompt_index": 0, "prompt": "", "text": text, "tokens": 3 });
+        let sample = serde_json::from_value(sample).expect("these are its keys");
+        Moment { sample, train_loss: None, val_loss: None, same_characters, is_same }
+    }
+
+    #[test]
+    fn the_first_text_that_is_shown_is_not_compared_with_one_that_is_not() {
+        let mut line =
+            vec![moment("a cat", None, false), moment("a cat", Some(5), true), moment("a car", Some(4), false)];
+        keep_last(&mut line, 2);
+        assert_eq!(line, [moment("a cat", None, false), moment("a car", Some(4), false)]);
+        keep_last(&mut line, 5);
+        assert_eq!(line.len(), 2);
+    }
+
     #[test]
     fn a_text_that_ends_earlier_is_not_unchanged() {
-        let heading_of = |text: &str, same_characters, is_same| {
-            let sample = serde_json::json!({ "step": 20, "prompt_index": 0, "prompt": "", "text": text, "tokens": 3 });
-            let sample = serde_json::from_value(sample).expect("these are its keys");
-            heading(&Moment { sample, train_loss: None, val_loss: None, same_characters, is_same }, LossKind::Training)
-        };
+        let heading_of =
+            |text: &str, same_characters, is_same| heading(&moment(text, same_characters, is_same), LossKind::Training);
         assert_eq!(heading_of("a cat", None, false), "step 20");
         assert_eq!(heading_of("a cat", Some(5), true), "step 20  unchanged");
         assert_eq!(heading_of("a cat", Some(5), false), "step 20  unchanged for 5 characters");
