@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::atomic::AtomicU64};
 
-use ember_data::source::{self, Event, Kind, Listing, ReadOptions};
+use ember_data::source::{self, Event, Kind, LeftOut, Listing, ReadOptions};
 use ember_data::{tokenizer::Tokenizer, tokens::TokenFile};
 use serde::Serialize;
 
@@ -29,6 +29,7 @@ pub struct Documents {
     documents: Vec<Document>,
     sources: Vec<String>,
     skipped: Vec<String>,
+    left_out: Vec<LeftOut>,
 }
 
 struct Document {
@@ -148,7 +149,7 @@ impl Documents {
     pub fn from_files(paths: &[PathBuf], options: &ReadOptions) -> Result<Self> {
         let mut listing = Listing::new(options);
         paths.iter().try_for_each(|path| listing.add_path(path))?;
-        let mut this = Self::default();
+        let mut this = Self { left_out: std::mem::take(&mut listing.left_out), ..Self::default() };
         for file in &listing.files {
             let before = (this.bytes.len(), this.documents.len(), this.sources.len());
             this.sources.push(file.name.to_string());
@@ -184,6 +185,11 @@ impl Documents {
     /// The files that were found in a folder or an archive, but cannot be read.
     pub fn skipped(&self) -> &[String] {
         &self.skipped
+    }
+
+    /// What else was found in a folder or an archive and is not read, such as empty and binary files.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
     }
 
     /// Whether there is nothing but white space.
@@ -323,8 +329,11 @@ mod tests {
         let [good, bad] = ["good.jsonl", "bad.jsonl"].map(|name| folder.path().join(name));
         std::fs::write(good, lines[0]).unwrap();
         std::fs::write(&bad, lines[1]).unwrap();
+        let empty = folder.path().join("empty.txt");
+        std::fs::write(&empty, "").unwrap();
         let documents = Documents::from_files(&[folder.path().to_owned()], &ReadOptions::default()).unwrap();
         assert_eq!(documents.skipped(), [bad.display().to_string()]);
+        assert_eq!(LeftOut::summary(documents.left_out()), [format!("1 empty file: {}", empty.display())]);
         assert_eq!(documents.index().unwrap().texts().filter(|text| !text.is_empty()).collect::<Vec<_>>(), ["six"]);
     }
 

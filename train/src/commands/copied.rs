@@ -2,7 +2,7 @@
 
 use std::{io::Read, time::Instant};
 
-use ember_data::{prepare::Dataset, source::ReadOptions};
+use ember_data::{prepare::Dataset, source::LeftOut, source::ReadOptions};
 use ember_host::files::read_whole;
 use serde_json::{Map, Value, json};
 
@@ -115,6 +115,9 @@ fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Docu
             !documents.is_blank(),
             "--corpus holds no text to search; name files with text, and with --field the field that holds it"
         );
+        for line in LeftOut::summary(documents.left_out()) {
+            notes.say(format!("Left out: {line}"));
+        }
         if let [first, others @ ..] = documents.skipped() {
             let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
             notes.say(format!("not searched, since it cannot be read: {first}{more}"));

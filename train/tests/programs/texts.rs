@@ -87,6 +87,9 @@ fn a_file_that_cannot_be_used_is_left_out_of_a_folder_and_said() {
         |file: &str| place.train(&format!("copied {file} --corpus code --format json")).succeeds().json()[0].clone();
     place.write("marked.txt", "\u{feff}one and then two. eight and then nine.");
     assert_eq!(copied("written.txt"), copied("marked.txt"), "a byte order mark is no text");
+    place.write("code/empty.txt", "");
+    let ran = place.train("copied written.txt --corpus code").succeeds();
+    assert!(ran.err.lines().any(|shown| shown == "Left out: 1 empty file: code/empty.txt"), "{}", ran.err);
 }
 
 #[test]
