@@ -80,7 +80,7 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let baseline = baseline.transpose()?;
 
     if let Some(path) = &args.html {
-        let title = format!("What {} copies", args.file.display());
+        let title = format!("What {} copies", words_of(&args.file));
         write_file(path, &page(&title, &texts, &checked, &all, baseline.as_ref()))?;
         notes.say(format!("the marked text is in {}", path.display()));
     }
@@ -171,18 +171,25 @@ fn baseline(
 /// Maximum size of the generated text.
 const MAX_BYTES: u64 = 1 << 30;
 
+fn is_standard_input(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// The name of the generated text's file.
+fn words_of(path: &Path) -> String {
+    if is_standard_input(path) { "standard input".to_owned() } else { path.display().to_string() }
+}
+
 /// The texts of the file: the whole file, or one per JSON line.
 fn texts_of(path: &Path) -> Result<Vec<String>> {
     let mut bytes = Vec::new();
-    let name = if path == Path::new("-") {
+    let name = words_of(path);
+    if is_standard_input(path) {
         std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
-        "standard input".to_owned()
     } else {
-        bytes = read_whole(path, MAX_BYTES).with_context(|| {
-            format!("cannot read {}; name a file that exists and that you may read", path.display())
-        })?;
-        path.display().to_string()
-    };
+        bytes = read_whole(path, MAX_BYTES)
+            .with_context(|| format!("cannot read {name}; name a file that exists and that you may read"))?;
+    }
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3); // the byte order mark
     }
@@ -303,6 +310,11 @@ mod tests {
         assert!(error("a.jsonl", b"x").contains("a.jsonl:1: not a JSON object"));
         assert!(error("a.txt", b" \n").contains("holds no text"));
         assert!(error("a.txt", b"\xff").contains("is not UTF-8 text: byte 0"));
+    }
+
+    #[test]
+    fn standard_input_is_called_so() {
+        assert_eq!(["-", "a/-"].map(|path| words_of(Path::new(path))), ["standard input", "a/-"]);
     }
 
     #[test]
