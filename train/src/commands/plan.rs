@@ -66,7 +66,8 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     }
     let notes = Notes::new(common.quiet);
     let settings = settings(args, common)?;
-    let out = args.out.clone().map_or_else(default_out, Ok)?;
+    // The facts alone are no plan, of which there would be a recipe.
+    let out = if args.facts { None } else { Some(args.out.clone().map_or_else(default_out, Ok)?) };
     let mut screen = Screen::new(common.quiet);
     let start = Start::new(settings, common.device, args.memory_limit, &Planner, &mut screen)?;
     let prepared = start.prepared(&mut screen)?.map(Path::to_owned);
@@ -77,10 +78,10 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         None => tokens(&data, folder.path(), common, interrupt)?,
     };
     let text = Statistics::new(&dataset, share)?;
-    if args.facts {
+    let Some(out) = out else {
         show(&json_line(&text)?)?;
         return Ok(Outcome::Done);
-    }
+    };
     notes.say("measuring the device");
     let go_on = || !interrupt.requested();
     let proposal = for_device(settings, args.minutes, args.memory_limit, &dataset, text, &selected, &go_on)?;

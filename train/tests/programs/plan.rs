@@ -41,6 +41,7 @@ fn a_plan_is_a_recipe_that_runs() {
     // A default file name is never overwritten; a given one is.
     place.write("plan.toml", "seed = 1\n");
     assert_eq!(place.train("plan count.txt --minutes 0.5 --device cpu").code, Some(2));
+    place.train("plan count.txt --facts --device cpu").succeeds(); // writes none
 }
 
 #[cfg(target_os = "linux")]
