@@ -186,7 +186,7 @@ fn text_of(checkpoint: &Path, notes: &Notes) -> Option<Dataset> {
 }
 
 /// Measures how much of the model's output is copied from its training text, finds private data in
-/// it, and notes both; `None` if the text cannot be searched.
+/// it, and notes both; `None` if the text cannot be searched, or the model wrote nothing.
 fn measure_copied(model: &Shared, weights: WeightType, dataset: Dataset, notes: &Notes) -> Result<Option<Samples>> {
     let Manifest { train, .. } = &dataset.manifest;
     if let Some(line) = copied::too_long(train.bytes + train.documents) {
@@ -195,9 +195,12 @@ fn measure_copied(model: &Shared, weights: WeightType, dataset: Dataset, notes: 
     }
     notes.say("generating some texts, to measure how much is copied from the training text");
     let measured = copied::measure(&model.checkpoint, weights, &model.tokenizer, &model.config, dataset)?;
-    if let Some(Samples { copied, private }) = &measured {
-        notes.say(copied);
-        notes.say(copied::private_line(private));
+    match &measured {
+        Some(Samples { copied, private }) => {
+            notes.say(copied);
+            notes.say(copied::private_line(private));
+        }
+        None => notes.say("the page does not say what the model copies: it wrote nothing"),
     }
     Ok(measured)
 }

@@ -140,7 +140,7 @@ fn prompt_ranges(held_out: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Generates texts as the page will, and searches for them in the training text; None if there is
-/// neither held-out text nor a token that starts a text.
+/// neither held-out text nor a token that starts a text, or if the model ends all texts at once.
 ///
 /// # Errors
 /// When the model or the text cannot be read.
@@ -171,6 +171,9 @@ pub fn measure(
     let config = GenerationConfig { max_new_tokens: NEW_TOKENS, ..config.clone() };
     let written = Generator::new(&gpt, Some(tokenizer), config)?.write(&prompts, &mut ())?;
     let texts: Vec<&str> = written.iter().map(|written| written.text.as_str()).collect();
+    if texts.iter().all(|text| text.is_empty()) {
+        return Ok(None);
+    }
 
     let text_of = |tokens, name: &str| -> Result<TrainingText> {
         Ok(Documents::from_tokens(tokens, tokenizer, manifest.end_of_text, &[], name)?.index()?)
