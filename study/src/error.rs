@@ -46,6 +46,9 @@ pub enum Error {
     /// No run has this quantity, over which the curves are to be drawn.
     #[error("no loss can be drawn over {0}; try another")]
     NoAxis(&'static str),
+    /// On a logarithmic scale no loss has a place.
+    #[error("no loss is above 0, as a logarithmic scale needs; draw them on a linear one")]
+    NoLogarithm,
     /// The drawing library failed.
     #[error("the {what} cannot be drawn: {problem}")]
     Drawing { what: &'static str, problem: String },

@@ -203,6 +203,9 @@ fn of_study(error: &StudyError) -> Option<String> {
     match error {
         StudyError::TooLong(_) => Some(format!("{error} with --corpus")),
         StudyError::NoAxis(axis) => Some(format!("no loss can be drawn over {axis}; try another --by")),
+        StudyError::NoLogarithm => {
+            Some("no loss is above 0, so none can be drawn on a logarithmic scale; leave out --log".to_owned())
+        }
         StudyError::Silent => Some("the device does not report its memory use; use --device cpu".to_owned()),
         StudyError::Device(problem) => Some(failure::of_device(problem)),
         _ => None,

@@ -25,12 +25,14 @@ type Curves = [Points; 2];
 /// The picture as SVG.
 ///
 /// # Errors
-/// When the drawing library fails.
+/// When no loss can be drawn over this axis or on this scale, or the drawing library fails.
 pub fn svg(runs: &[Record], axis: Axis, scale: Scale) -> Result<String> {
     let place = |run: &Record| [run.training(axis), run.validation(axis)].map(|points| scale.place(&points));
     let curves: Vec<Curves> = runs.iter().map(place).collect();
     if curves.iter().flatten().all(Vec::is_empty) {
-        return Err(Error::NoAxis(axis.title()));
+        let has_losses = |run: &Record| !run.training(axis).is_empty() || !run.validation(axis).is_empty();
+        let is_too_low = runs.iter().any(has_losses);
+        return Err(if is_too_low { Error::NoLogarithm } else { Error::NoAxis(axis.title()) });
     }
     let notes = notes(runs);
     let lines: u32 = 1 + notes.iter().map(|lines| 1 + lines.len() as u32).sum::<u32>();

@@ -183,6 +183,18 @@ fn the_picture_has_every_run_and_what_it_differs_in() {
 }
 
 #[test]
+fn without_a_picture_the_reason_is_the_axis_or_the_scale() {
+    let runs = [record("a", &[-1.0, -0.5], "")];
+    assert!(svg(&runs, Axis::Step, Scale::Linear).is_ok());
+    assert!(matches!(svg(&runs, Axis::Step, Scale::Logarithmic), Err(Error::NoLogarithm)));
+    let mut untimed = runs.clone();
+    untimed[0].rows.iter_mut().for_each(|row| row.elapsed_s = None);
+    for scale in [Scale::Linear, Scale::Logarithmic] {
+        assert!(matches!(svg(&untimed, Axis::Time, scale), Err(Error::NoAxis(_))));
+    }
+}
+
+#[test]
 fn a_run_without_validation_is_compared_by_its_training_loss() {
     let mut runs = two();
     for row in &mut runs[0].rows {
