@@ -1,6 +1,8 @@
 //! Shared code of the CPU kernels' tests: compares an operation with its formula, the value and,
 //! with the feature `autodiff`, the gradient of every input.
 
+mod differences;
+
 use std::cell::RefCell;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
@@ -8,6 +10,8 @@ use proptest::prelude::*;
 use rand_chacha::{ChaCha12Rng, rand_core::Rng, rand_core::SeedableRng};
 
 use crate::{Heads, Rotary, causal_attention, linear, qk_norm, rotate, swiglu};
+
+pub use differences::largest_difference;
 
 thread_local! {
     /// Burn's own generator is global to the process: what a test drew from it would depend on
@@ -125,6 +129,14 @@ pub fn heads() -> impl Strategy<Value = Heads> {
 /// As [`heads`], with an even width.
 pub fn even_heads() -> impl Strategy<Value = Heads> {
     heads().prop_map(|heads| Heads { head_size: 2 * heads.head_size, ..heads })
+}
+
+#[test]
+fn nan_differs_from_every_number() {
+    assert_eq!(largest_difference(&[1.0, 2.0], &[1.5, 2.0]), 0.5);
+    for (a, b) in [(f32::NAN, 1.0), (1.0, f32::NAN), (f32::INFINITY, f32::INFINITY)] {
+        assert_eq!(largest_difference(&[0.0, a, 0.0], &[0.0, b, 0.0]), f32::INFINITY);
+    }
 }
 
 /// Kernels accept and return the half precision of a branch, rounded once from float32.

@@ -1,10 +1,15 @@
 //! A model with packed matrices compared with one without.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../kernels/src/testing/differences.rs"]
+mod differences;
+
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_model::init::Random;
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Positions, WeightType};
 use itertools::Itertools;
+
+use differences::largest_difference;
 
 const TYPES: [WeightType; 3] = [WeightType::F32, WeightType::Bf16, WeightType::Int8];
 
@@ -40,7 +45,7 @@ fn a_packed_model_computes_what_the_plain_one_does() {
             let model = Gpt::for_inference(&config, &source, weights, &device).unwrap();
             assert_eq!(model.weight_type(), weights);
             let got = floats(model.forward(tokens.clone()));
-            let error = got.iter().zip_eq(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest;
+            let error = largest_difference(&got, &want) / largest;
             assert!(error < allowed, "{weights:?}: {error}");
         }
     }
@@ -58,7 +63,7 @@ fn a_packed_model_decodes_what_it_reads_at_once() {
             let mut cache = KvCache::new(&config, 1, 24, &device);
             for (id, whole) in ids.iter().zip_eq(whole.chunks(101)) {
                 let one = floats(model.forward_cached(&[&[*id]], &mut cache));
-                let error = one.iter().zip_eq(whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                let error = largest_difference(&one, whole);
                 // Sums in another order differ in their last bits. If that moves an input of an
                 // 8-bit product across the boundary between two 16-bit numbers, it differs by one
                 // such step.

@@ -3,6 +3,9 @@
 //! for the rest.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../kernels/src/testing/differences.rs"]
+mod differences;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +17,8 @@ use ember_model::folder::TensorFile;
 use ember_training::step::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
 use itertools::Itertools;
 use serde::Deserialize;
+
+use differences::largest_difference;
 
 #[derive(Deserialize)]
 struct Fixture {
@@ -58,11 +63,6 @@ struct Batch {
 
 fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> T {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
-}
-
-fn largest_difference(got: &[f32], want: &[f32]) -> f32 {
-    assert_eq!(got.len(), want.len());
-    got.iter().zip_eq(want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 #[test]

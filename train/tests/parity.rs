@@ -3,6 +3,9 @@
 //! gradient, optimizer steps, greedy text. If this fails, the model is wrong, whatever else passes.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../kernels/src/testing/differences.rs"]
+mod differences;
+
 use std::path::{Path, PathBuf};
 
 use burn::module::ParamId;
@@ -16,8 +19,9 @@ use ember_model::{GptConfig, Parameter, checkpoint};
 use ember_training::config::{Curve, DeviceKind, Settings, TextFacts, TrainConfig};
 use ember_training::run::schedule;
 use ember_training::step::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
-use itertools::Itertools;
 use serde::Deserialize;
+
+use differences::largest_difference;
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/fixtures")
@@ -31,11 +35,6 @@ fn read<T: for<'a> Deserialize<'a>>(name: &str) -> T {
 fn ids(rows: &[Vec<u32>], device: &Device) -> Tensor<2, Int> {
     let flat: Vec<i32> = rows.iter().flatten().map(|id| *id as i32).collect();
     Tensor::from_data(TensorData::new(flat, [rows.len(), rows[0].len()]), device)
-}
-
-fn largest_difference(got: &[f32], want: &[f32]) -> f32 {
-    assert_eq!(got.len(), want.len());
-    got.iter().zip_eq(want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use crate::Heads;
-use crate::testing::{self, Inputs, device, difference, heads, random, same};
+use crate::testing::{self, Inputs, device, difference, heads, largest_difference, random, same};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
@@ -92,9 +92,8 @@ fn kernel_and_formula_hand_out_the_same_weights() {
     let (y, weights) = crate::causal_attention_and_weights(qkv.clone(), heads);
     assert_eq!(values(y.clone()), values(crate::causal_attention(qkv.clone(), heads, None)));
     let (expected, expected_weights) = crate::plain::causal_attention(qkv, heads, None);
-    let apart = |a: Vec<f32>, b: Vec<f32>| a.iter().zip_eq(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    assert!(apart(values(weights), values(expected_weights)) < 1e-5);
-    assert!(apart(values(y), values(expected)) < 1e-4);
+    assert!(largest_difference(&values(weights), &values(expected_weights)) < 1e-5);
+    assert!(largest_difference(&values(y), &values(expected)) < 1e-4);
 }
 
 fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {

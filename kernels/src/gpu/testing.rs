@@ -7,6 +7,8 @@ use super::bandwidth::leave_unmeasured;
 use burn::tensor::{DType, Device, Distribution, Gradients, Tensor};
 use ember_host::panics::quietly;
 
+pub use crate::testing::largest_difference;
+
 /// The first GPU found, if it multiplies correctly; otherwise prints a line and returns `None`.
 fn find(name: &str, list: fn() -> Vec<(Device, Adapter)>) -> Option<Device> {
     let first = quietly(list).unwrap_or_default().into_iter().map(|(device, _)| device).next();
@@ -44,11 +46,6 @@ pub fn device() -> Option<Device> {
 /// A tensor's values as float32.
 pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().iter::<f32>().collect()
-}
-
-pub fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
-    assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 /// Normally distributed values. The seed is global to the process: a test in another thread may
@@ -90,9 +87,8 @@ impl Inputs {
 /// The largest difference, relative to the largest value (at least 1).
 fn difference<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f32 {
     let [a, b] = [a, b].map(|x| x.cast(DType::F32).into_data().try_into_vec::<f32>().unwrap());
-    assert_eq!(a.len(), b.len());
     let scale = b.iter().fold(1.0f32, |most, b| most.max(b.abs()));
-    a.iter().zip(&b).map(|(a, b)| if a.is_nan() { f32::INFINITY } else { (a - b).abs() }).fold(0.0, f32::max) / scale
+    largest_difference(&a, &b) / scale
 }
 
 /// Fails if the kernel's value, or a gradient, differs from the plain formula's by more than

@@ -23,6 +23,9 @@
 compile_error!("the optimizers' steps on a GPU need a runtime for one: switch on the feature wgpu or cuda");
 
 pub mod config;
+#[cfg(test)]
+#[path = "../../../kernels/src/testing/differences.rs"]
+mod differences;
 pub mod distributed;
 pub mod error;
 mod evaluation_batch;

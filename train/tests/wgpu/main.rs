@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod company;
+#[path = "../../../kernels/src/testing/differences.rs"]
+mod differences;
 mod greedy;
 mod optimizer;
 mod recorded;
@@ -15,6 +17,8 @@ use ember_kernels::cross_entropy::cross_entropy;
 use ember_model::device::{DeviceChoice, select};
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Positions};
 use ember_training::step::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
+
+use differences::largest_difference;
 
 const BATCH: usize = 2;
 const TIME: usize = 16;
@@ -98,11 +102,6 @@ fn compute(config: &GptConfig, device: &Device) -> Numbers {
         }
     });
     Numbers { logits, cached, losses, norms, weights }
-}
-
-fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
-    assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 #[test]

@@ -10,7 +10,7 @@ use ember_training::step::optimizer::{
 use itertools::iproduct;
 use proptest::prelude::*;
 
-use crate::gpu;
+use crate::{gpu, largest_difference};
 
 const ADAMW: AdamWConfig = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
 
@@ -55,8 +55,7 @@ fn all(gpt: &Gpt) -> Vec<f32> {
 }
 
 fn close(a: &[f32], b: &[f32], allowed: f32) {
-    assert_eq!(a.len(), b.len());
-    let error = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    let error = largest_difference(a, b);
     assert!(error < allowed, "{error}");
 }
 

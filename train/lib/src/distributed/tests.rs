@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use rand_chacha::rand_core::Rng;
 
 use super::{threads::ThreadGroup, *};
+use crate::differences::largest_difference;
 use crate::error::{Error, GroupError};
 use crate::run::evaluate::evaluate;
 use crate::step::gradient::{Gradient, Passes, gradient};
@@ -71,11 +72,6 @@ fn train(group: &dyn ProcessGroup, micro_batch: usize) -> Trained {
     let mut weights = Vec::new();
     gpt.for_each_parameter(&mut |_, _, values| weights.extend(values));
     Trained { weights, losses, norms, val_loss }
-}
-
-fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
-    assert_eq!(a.len(), b.len());
-    a.iter().zip_eq(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 #[test]
