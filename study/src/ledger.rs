@@ -49,7 +49,7 @@ pub struct Entry {
     /// Floating-point operations of the matrix products, by [`flops`].
     pub flops: f64,
     /// The largest difference of its logits from those of the forward without a graph, at the same
-    /// positions; for a score, of its log-probabilities.
+    /// positions; for a score, of its log-probabilities. Infinite if one of them is NaN.
     pub logits_difference: f64,
     /// What is random in it.
     pub random: &'static str,

@@ -91,9 +91,11 @@ fn free_graph(logits: Tensor<3>) {
     logits.sum().backward();
 }
 
-/// The largest difference between two lists of logits.
+/// The largest difference between two lists of logits; infinite if either holds NaN, which
+/// `f64::max` would ignore.
 fn difference(a: &[f32], b: &[f32]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max)
+    let differences = a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs()));
+    differences.fold(0.0, |most: f64, next| if next.is_nan() { f64::INFINITY } else { most.max(next) })
 }
 
 /// The largest difference of logits `[batch, vocab]` from those of the reference `[batch, time,
@@ -321,4 +323,15 @@ impl Ledger<'_> {
 /// Operations of one inference pass, without dropout.
 fn inference_operations(config: &GptConfig) -> u64 {
     prediction::operation_count(&GptConfig { dropout: 0.0, ..config.clone() }) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn nan_differs_from_every_logit() {
+        let difference = super::difference;
+        assert_eq!(difference(&[1.0, 2.0], &[1.5, 2.0]), 0.5);
+        assert_eq!(difference(&[f32::NAN, 2.0], &[1.5, 2.0]), f64::INFINITY);
+        assert_eq!(difference(&[1.0, 2.0], &[1.5, f32::NAN]), f64::INFINITY);
+    }
 }
