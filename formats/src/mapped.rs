@@ -9,8 +9,9 @@ use memmap2::Mmap;
 
 use crate::error::{FormatError, Result};
 
-/// A memory-mapped file. If another process truncates it meanwhile, this process is killed by a
-/// signal; programs that save a model, ours included, write a new file and rename it.
+/// A memory-mapped file. If another process truncates it meanwhile, reading it ends this process:
+/// our programs with a line, on Linux, others by a signal. Programs that save a model, ours
+/// included, write a new file and rename it.
 #[derive(Debug)]
 pub struct Mapped {
     path: PathBuf,

@@ -3,8 +3,8 @@
 //! The format: eight bytes with the header's length (little endian), the header (a JSON object:
 //! name to dtype, shape and byte range), then the values. Files are mapped into memory: float32 is
 //! used in place, and nothing is copied twice. The price is that truncating a file while it is
-//! being read ends the process with a signal; programs that save a model, ours included, write a
-//! new file and rename it.
+//! being read ends the process: our programs with a line, on Linux, others by a signal. Programs
+//! that save a model, ours included, write a new file and rename it.
 
 #![allow(unsafe_code)] // maps files, and reinterprets bytes as floats
 
