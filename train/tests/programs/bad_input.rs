@@ -8,6 +8,8 @@ mod files;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use ember_host::files::checksum;
+
 use super::{Place, SMALL, root};
 use cases::CASES;
 
@@ -15,13 +17,13 @@ use cases::CASES;
 fn bad_input_gets_the_line_that_the_page_shows() {
     let place = Place::new();
     files::set_up(&place);
+    let before = listing(place.0.path());
     let mut page = String::from(
         "# Bad input, and the line it gets\n\nWritten and checked by `train/tests/programs/bad_input.rs`. `SMALL` stands for the settings of a \
          small run, `EMPTY` for an empty\nargument. Exit code 1: it failed. 2: the arguments are wrong.\n\n\
          | typed | exit | line |\n|---|---|---|\n",
     );
     for (program, arguments) in CASES {
-        let before = listing(place.0.path());
         let expanded = arguments.replace("SMALL", SMALL);
         let mut command = place.command(program, "");
         command.args(
@@ -38,7 +40,7 @@ fn bad_input_gets_the_line_that_the_page_shows() {
         for never in ["panicked", "RUST_BACKTRACE", "internal error", "backtrace"] {
             assert!(!ran.err.contains(never), "{typed}: {}", ran.err);
         }
-        assert_eq!(before, listing(place.0.path()), "{typed}: left files behind or took some away");
+        assert_eq!(before, listing(place.0.path()), "{typed}: left files behind, changed some or took some away");
         writeln!(page, "| `{typed}` | {} | {} |", ran.code.unwrap(), line.replace('|', "\\|")).unwrap();
     }
     let path = root().join("docs/bad-input.md");
@@ -52,8 +54,8 @@ fn bad_input_gets_the_line_that_the_page_shows() {
     assert_eq!(page.lines().count(), kept.lines().count());
 }
 
-/// Every file below a folder, except lock files.
-fn listing(folder: &Path) -> Vec<String> {
+/// Every file below a folder, except lock files, with its checksum.
+fn listing(folder: &Path) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -62,7 +64,7 @@ fn listing(folder: &Path) -> Vec<String> {
             if path.is_dir() {
                 folders.push(path);
             } else if !path.ends_with(".lock") {
-                found.push(path.display().to_string());
+                found.push((path.display().to_string(), checksum(&path).unwrap()));
             }
         }
     }
