@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod values;
+
 use std::path::{Path, PathBuf};
 
 use ember_formats::{Architecture, Model, NumberType, Shape, Tensor, gguf, hf};
