@@ -84,3 +84,22 @@ fn matrices_whose_rows_are_no_whole_blocks_become_float16() {
         assert_rounded(&file.model().unwrap(), &before, 11);
     }
 }
+
+/// Transformers rotates the rows `(i, i + half)` of a head as a pair, llama.cpp adjacent ones, and
+/// their biases with them; reading would hide what writing does, since it is its inverse.
+#[test]
+fn the_biases_of_queries_and_keys_are_written_in_llama_cpp_s_order() {
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("model.gguf");
+    let folder = biased();
+    let model = folder.model().unwrap();
+    gguf::write(&model, NumberType::F32, "test", &path).unwrap();
+    let written = std::fs::read(&path).unwrap();
+    for module in ["q_proj", "k_proj"] {
+        let name = format!("model.layers.0.self_attn.{module}.bias");
+        let bias = model.tensors.iter().find(|tensor| tensor.name == name).unwrap().values().unwrap();
+        let heads = [[0_usize, 2, 1, 3], [4, 6, 5, 7], [8, 10, 9, 11]];
+        let expected: Vec<u8> = heads.iter().flatten().flat_map(|&row| bias[row].to_le_bytes()).collect();
+        assert!(written.windows(expected.len()).any(|window| window == expected), "{name}");
+    }
+}
