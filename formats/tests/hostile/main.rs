@@ -38,6 +38,14 @@ fn opened(model: &Path, damaged: &Path, what: &str) -> Result<(), String> {
     result
 }
 
+/// The same for a file of this content, alone in its folder.
+fn opened_alone(name: &str, bytes: &[u8]) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    opened(&path, &path, name)
+}
+
 fn read_all(path: &Path) -> Result<(), String> {
     let line = |error: ember_formats::FormatError| error.to_string();
     let source = Source::open(path).map_err(line)?.ok_or_else(|| format!("{} is of no format", path.display()))?;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{all_refused, all_refused_beside, fixture, opened};
+use super::{all_refused, all_refused_beside, fixture, opened, opened_alone};
 
 /// A zip of stored files, as `torch.save` would make it.
 fn zip(files: &[(String, Vec<u8>)]) -> Vec<u8> {
@@ -83,6 +83,43 @@ const CALLS: [&str; 16] = [
     "(X\u{4}\0\0\0trueios\nsystem\n.",
 ];
 
+/// The bytes of one of [`CALLS`], whose characters stand for one each.
+fn bytes_of(call: &str) -> Vec<u8> {
+    call.chars().map(|letter| letter as u8).collect()
+}
+
+/// A name is refused by itself, not for what else the pickle lacks. 0x69 would read a name and call
+/// it at once.
+#[test]
+fn what_a_pickle_would_call_is_refused_by_its_name() {
+    for call in CALLS {
+        let line = opened_alone("ckpt.pt", &pickled(&bytes_of(call))).unwrap_err();
+        assert!(line.contains(", which is refused") || line.contains("has the opcode 0x69"), "{line}");
+    }
+    // In a setting that nothing reads.
+    let with = |setting: &[u8]| opened_alone("ckpt.pt", &repickled(b"X\x03\0\0\0out", setting));
+    with(b"ccollections\nOrderedDict\n").unwrap();
+    let line = with(b"cos\nsystem\n").unwrap_err();
+    assert!(line.contains("asks for os.system, which is refused"), "{line}");
+}
+
+/// Each would be opened, or be refused for something else, without the check that is meant.
+#[test]
+fn a_lie_is_refused_for_what_it_is() {
+    let good = fixture("nanogpt/ckpt.pt");
+    for (old, new, reason) in [
+        (&b"FloatStorage"[..], &b"ShortStorage"[..], "a weight is in a torch.ShortStorage"),
+        (b"X\x05\0\0\0model", b"X\x05\0\0\0modex", "it holds no dictionary \"model\""),
+        (b"model_args", b"model_argz", "it holds no dictionary \"model_args\""),
+        (b"n_embd", b"n_embx", "its model_args lack n_embd"),
+        (b"wpe.weight", b"wxe.weight", "tensor \"transformer.wxe.weight\" is not part of"),
+        (b"ctorch._utils\n", b"cposix_utils_\n", "asks for posix_utils_._rebuild_tensor_v2, which is refused"),
+    ] {
+        let line = opened_alone("ckpt.pt", &replaced(&good, old, new)).unwrap_err();
+        assert!(line.contains(reason), "{line}");
+    }
+}
+
 #[test]
 fn liars_are_refused() {
     let good = fixture("nanogpt/ckpt.pt");
@@ -92,8 +129,7 @@ fn liars_are_refused() {
         add(&format!("cut to {length} bytes"), good[..length].to_vec());
     }
     for call in CALLS {
-        // Each character is a byte of the pickle.
-        add(call, pickled(&call.chars().map(|letter| letter as u8).collect::<Vec<u8>>()));
+        add(call, pickled(&bytes_of(call)));
     }
     let deep = [vec![b'('; 10_000], vec![b't'; 10_000], vec![b'.']].concat();
     let itself = b"}q\0X\x05\0\0\0modelh\0sX\x0a\0\0\0model_argsh\0s.";
@@ -124,17 +160,7 @@ fn liars_are_refused() {
         add(what, pickled(pickle));
     }
     add("another file", zip(&[("archive/other.pkl".to_owned(), b"}.".to_vec())]));
-    for (what, old, new) in [
-        ("another class of numbers", &b"FloatStorage"[..], &b"ShortStorage"[..]),
-        ("no weights", b"X\x05\0\0\0model", b"X\x05\0\0\0modex"),
-        ("no sizes", b"model_args", b"model_argz"),
-        ("no n_embd", b"n_embd", b"n_embx"),
-        ("another name", b"wpe.weight", b"wxe.weight"),
-        ("a module of Python's", b"ctorch._utils\n", b"cposix_utils_\n"),
-        ("a compressed file", b"PK\x03\x04", b"PK\x03\x05"),
-    ] {
-        add(what, replaced(&good, old, new));
-    }
+    add("a file without its beginning", replaced(&good, b"PK\x03\x04", b"PK\x03\x05"));
     all_refused("ckpt.pt", files);
 }
 
@@ -274,7 +300,7 @@ fn tokenizers_that_lie_are_refused() {
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
     let mut add = |what: &str, bytes: Vec<u8>| files.push((what.to_owned(), bytes));
     for call in CALLS {
-        add(call, call.chars().map(|letter| letter as u8).collect());
+        add(call, bytes_of(call));
     }
     for length in (0..meta.len() - 1).step_by(5) {
         add(&format!("cut to {length} bytes"), meta[..length].to_vec());
