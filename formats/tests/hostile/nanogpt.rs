@@ -1,5 +1,8 @@
-//! Checkpoints with wrong contents, and pickles that would call functions.
+//! Checkpoints with wrong contents, and pickles that would call functions; and a right one in half
+//! precision, which is made in the same way.
 
+use ember_formats::Source;
+use half::{bf16, f16};
 use proptest::prelude::*;
 
 use super::{all_refused, all_refused_beside, fixture, opened, opened_alone};
@@ -169,6 +172,34 @@ fn repickled(old: &[u8], new: &[u8]) -> Vec<u8> {
     let mut files = files_of(&fixture("nanogpt/ckpt.pt"));
     files[0].1 = replaced(&files[0].1, old, new);
     zip(&files)
+}
+
+/// The valid checkpoint with its numbers in another class of two bytes each.
+fn narrowed(class: &[u8], number: impl Fn(f32) -> [u8; 2]) -> Vec<u8> {
+    let mut files = files_of(&fixture("nanogpt/ckpt.pt"));
+    files[0].1 = replaced(&files[0].1, b"FloatStorage", class);
+    for (_, values) in files.iter_mut().filter(|(name, _)| name.starts_with("ckpt/data/")) {
+        let wide = values.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        *values = wide.flat_map(&number).collect();
+    }
+    zip(&files)
+}
+
+#[test]
+fn half_precision_is_read_in_its_own_type() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ckpt.pt");
+    let values = |checkpoint: &[u8]| -> Vec<f32> {
+        std::fs::write(&path, checkpoint).unwrap();
+        let source = Source::open(&path).unwrap().unwrap();
+        let model = source.model().unwrap();
+        model.tensors.iter().flat_map(|tensor| tensor.values().unwrap().into_owned()).collect()
+    };
+    let whole = values(&fixture("nanogpt/ckpt.pt"));
+    let half = values(&narrowed(b"HalfStorage", |value| f16::from_f32(value).to_le_bytes()));
+    assert!(half.into_iter().eq(whole.iter().map(|value| f16::from_f32(*value).to_f32())));
+    let half = values(&narrowed(b"BFloat16Storage", |value| bf16::from_f32(value).to_le_bytes()));
+    assert!(half.into_iter().eq(whole.iter().map(|value| bf16::from_f32(*value).to_f32())));
 }
 
 #[test]
