@@ -109,8 +109,8 @@ proptest! {
         prop_assert_eq!(as_bits(&back), as_bits(&tensors));
     }
 
-    /// A file truncated anywhere, or with any header byte changed, gives an error or the same
-    /// names, never a panic.
+    /// A file truncated anywhere, or with any byte of its header changed, gives an error or the
+    /// same tensors, never a panic.
     #[test]
     fn cut_and_scrambled_files_are_errors(place in 0usize..4000, change in 1u8..) {
         let dir = write_folder(&tiny(), &exact_tensors(&tiny()));
@@ -118,14 +118,45 @@ proptest! {
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..place.min(whole.len() - 1)]).unwrap();
         prop_assert!(error(dir.path()).contains("is truncated or damaged"));
+        let header = 8 + u64::from_le_bytes(*whole.first_chunk().unwrap()) as usize;
         let mut scrambled = whole;
-        let place = place % scrambled.len();
-        scrambled[place] ^= change;
+        scrambled[place % header] ^= change;
         fs::write(&path, scrambled).unwrap();
-        if let Err(error) = read_all(dir.path()) {
-            let message = with_causes(&error);
-            prop_assert!(message.contains("model.safetensors"), "{}", message);
+        match read_all(dir.path()) {
+            Ok((_, tensors)) => {
+                prop_assert_eq!(tensors, exact_tensors(&tiny()));
+            }
+            Err(error) => {
+                let message = with_causes(&error);
+                prop_assert!(message.contains("model.safetensors"), "{}", message);
+            }
         }
+    }
+}
+
+/// Places and sizes that contradict each other.
+#[test]
+fn weights_that_lie_are_refused() {
+    let dir = write_folder(&tiny(), &exact_tensors(&tiny()));
+    let path = dir.path().join("model.safetensors");
+    let whole = fs::read(&path).unwrap();
+    let length = u64::from_le_bytes(*whole.first_chunk().unwrap()) as usize;
+    let (header, values) = whole[8..].split_at(length);
+    let honest = std::str::from_utf8(header).unwrap();
+    for (truth, lie) in [
+        ("[80,144]", "[0,64]"),   // overlaps the tensor before
+        ("[80,144]", "[84,148]"), // leaves a gap
+        ("[0,80]", "[80,0]"),
+        ("[5,4]", "[6,4]"),
+        ("[5,4]", "[4611686018427387909,4]"), // 20 values modulo 2^64
+        ("\"F32\"", "\"F64\""),
+        ("wpe.weight", "wte.weight"), // which is there already
+    ] {
+        let header = honest.replacen(truth, lie, 1);
+        assert_ne!(header, honest, "{truth} is not in it");
+        fs::write(&path, [&(header.len() as u64).to_le_bytes(), header.as_bytes(), values].concat()).unwrap();
+        let line = error(dir.path());
+        assert!(line.contains("model.safetensors is truncated or damaged"), "{lie}: {line}");
     }
 }
 
