@@ -14,14 +14,17 @@ fn damage_and_loss_are_found_by_checksum() {
     assert_eq!(found(), Ok(()), "a downloaded folder has no checksums");
     fs::create_dir(path.join("training")).unwrap();
     fs::write(path.join("training/state.json"), "{}").unwrap();
+    fs::write(path.join(CARD), "# A model").unwrap();
     write_checksums(path).unwrap();
     fs::write(path.join("notes.txt"), "a file of the user's own").unwrap();
     assert_eq!(found(), Ok(()));
     let list: Value = serde_json::from_str(&fs::read_to_string(path.join("checksums.json")).unwrap()).unwrap();
     assert_eq!(list["training/state.json"]["bytes"], 2);
     assert_eq!(list.as_object().unwrap().len(), 3);
-    fs::write(path.join("generation_config.json"), "{}").unwrap();
-    assert_eq!(found(), Ok(()), "how it is written with is the user's to edit");
+    for (name, edited) in [("generation_config.json", "{}"), (CARD, "license: mit")] {
+        fs::write(path.join(name), edited).unwrap();
+        assert_eq!(found(), Ok(()), "{name} is the user's to edit");
+    }
 
     fs::write(path.join("training/state.json"), "[]").unwrap();
     assert!(found().unwrap_err().contains("state.json is damaged"));

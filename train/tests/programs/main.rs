@@ -175,6 +175,8 @@ fn a_text_becomes_a_checkpoint_becomes_text() {
     let drawn = std::fs::read_to_string(checkpoint.join("generation_config.json")).unwrap();
     std::fs::write(checkpoint.join("generation_config.json"), drawn + "\n").unwrap();
     place.train("resume runs/count --set max_steps=60").succeeds();
+    let card = std::fs::read_to_string(checkpoint.join("README.md")).unwrap();
+    assert!(card.contains("\nlicense: mit\n"), "{card}");
     let generation: serde_json::Value =
         serde_json::from_slice(&std::fs::read(checkpoint.join("generation_config.json")).unwrap()).unwrap();
     let drawn = ["top_k", "do_sample", "temperature", "top_p"].map(|key| &generation[key]);
