@@ -1,12 +1,14 @@
 //! The screen as text, for a run with numbers that a reader can check.
 #![allow(clippy::unwrap_used)]
 
+use burn::tensor::Device;
 use crossterm::event::KeyCode;
 use ratatui::{Terminal, backend::TestBackend};
 
 use super::*;
-use ember_decoding::{Completion, FinishReason};
+use ember_decoding::{Completion, FinishReason, Plan, Traced, Watch, generate_batch};
 use ember_decoding::{config::Strategy, trace::ChoiceTrace, trace::TracedStep};
+use ember_model::{Gpt, GptConfig};
 
 /// The six probabilities of common tutorials.
 fn recorded() -> Recorded {
@@ -126,6 +128,33 @@ fn the_draw_is_that_of_the_engine_and_can_be_drawn_again() {
         let shown = screen(&config, &keys);
         let expected = format!("draw {:.4} falls into {:.4} to", drawn.uniform, drawn.interval.0);
         assert!(shown[17].contains(&expected), "{}", shown[17]);
+    }
+}
+
+/// Keeps how the engine chose each token.
+struct Steps(Vec<TracedStep>);
+
+impl Watch for Steps {
+    fn traced(&mut self, step: Traced) {
+        if let Traced::Choice { step, .. } = step {
+            self.0.push(step.clone());
+        }
+    }
+}
+
+#[test]
+fn every_draw_of_a_run_is_shown_as_the_engine_made_it() {
+    let model = Gpt::new(&GptConfig::new(6, 8, 1, 1, 8), 3, &Device::flex()).unwrap();
+    let config = GenerationConfig { strategy: Strategy::Sample, seed: 7, max_new_tokens: 4, ..greedy_config() };
+    let (plan, mut steps) = (Plan { traced_candidates: 1, ..Plan::new(&config) }, Steps(Vec::new()));
+    let completion = generate_batch(&model, &[&[3]], &plan, &mut steps).unwrap().remove(0).remove(0);
+    let recorded = Recorded { completion, steps: steps.0 };
+    assert_eq!(recorded.steps.len(), 4);
+    let mut twin = twin(Words::default(), &config, &recorded, &[]);
+    for TracedStep { choice, .. } in &recorded.steps {
+        let shown = twin.outcome(1).choice;
+        assert_eq!((shown.draw, shown.interval, shown.id), (choice.draw, choice.interval, choice.id));
+        twin.press(KeyCode::Right);
     }
 }
 

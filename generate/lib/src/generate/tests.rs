@@ -8,7 +8,7 @@ use crate::sequences::{Scripted, Sequences, slots};
 use crate::trace::{ChoiceTrace, TracedStep};
 use crate::watch::{Certain, Traced};
 use crate::{
-    completion::Finding, completion::FinishReason, exact, made_up::Short, named::Named, softmax::log_sum_exp,
+    completion::Finding, completion::FinishReason, exact, made_up::Short, named::Named, sampler, softmax::log_sum_exp,
     tokens::to_tensor,
 };
 use burn::tensor::Device;
@@ -364,8 +364,8 @@ impl Watch for Choices {
     }
 }
 
-/// A trace is complete: every step's draw falls into the chosen token's interval, and the intervals
-/// are the softmax's.
+/// A trace is complete: every step's draw is that of its seed and number and falls into the chosen
+/// token's interval, and the intervals are the softmax's.
 #[test]
 fn the_trace_accounts_for_every_token() {
     let model = model();
@@ -378,6 +378,7 @@ fn the_trace_accounts_for_every_token() {
     for (step, (choice, token)) in choices.iter().zip_eq(&completion.tokens).enumerate() {
         assert_eq!((choice.step, choice.logprob), (step, token.logprob));
         let (draw, (low, high)) = (choice.draw.unwrap(), choice.interval.unwrap());
+        assert_eq!(draw, sampler::draw(config.seed, 0, step as u64, &[0.0]).uniform);
         assert!(low <= draw && draw < high);
         let chosen = choice.candidates.iter().find(|candidate| candidate.id == choice.id).unwrap();
         assert!((f64::from(chosen.before.probability).ln() - f64::from(choice.logprob)).abs() < 1e-4);
