@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ember_formats::{FormatError, Source, hf};
+use ember_formats::{FormatError, Model, Source, hf};
 use ember_host::file_error::{At, FileError, with_causes};
 use ember_host::files::{UNFINISHED, write_text};
 use ember_host::{cache, output};
@@ -39,6 +39,15 @@ pub fn folder_of(path: &Path) -> Result<Option<PathBuf>, FormatError> {
 }
 
 fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> {
+    converted_in(cache, path, |model, made| hf::write(model, None, made))
+}
+
+/// As [`folder_in`]; `convert` writes the model into a new folder.
+fn converted_in(
+    cache: &Path,
+    path: &Path,
+    convert: impl Fn(&Model, &Path) -> Result<(), FormatError>,
+) -> Result<Option<PathBuf>, FormatError> {
     let Some(source) = Source::open(path)? else { return Ok(None) };
     let named = key(&source.paths())?;
     let place = cache.join(&named);
@@ -55,7 +64,7 @@ fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> 
     remove_unused(cache);
     let unfinished = temporary_in(cache)?;
     let made = unfinished.path().join(path.file_stem().unwrap_or_default());
-    hf::write(&model, None, &made).map_err(|error| attribute_error(path, cache, error))?;
+    convert(&model, &made).map_err(|error| attribute_error(path, cache, error))?;
     write_checksums(&made).map_err(cache_error)?;
     if key(&source.paths())? != named {
         let what = "it was changed while it was read; run the command again".to_owned();
@@ -291,6 +300,20 @@ mod tests {
         }
         folder_in(&cache, &fixture("gpt2/f32.gguf")).unwrap().unwrap();
         assert!(!folder.exists() && !left.exists() && at_work.exists());
+    }
+
+    #[test]
+    fn what_changes_while_it_is_converted_is_not_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, cache) = (place.path().join("small.gguf"), place.path().join("cache"));
+        fs::write(&file, fs::read(fixture("llama/f32.gguf")).unwrap()).unwrap();
+        let refused = converted_in(&cache, &file, |model, made| {
+            fs::File::options().append(true).open(&file).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+            hf::write(model, None, made)
+        });
+        let line = refused.unwrap_err().to_string();
+        assert!(line.ends_with("small.gguf: it was changed while it was read; run the command again"), "{line}");
+        assert_eq!(fs::read_dir(&cache).unwrap().count(), 0);
     }
 
     #[test]
