@@ -7,6 +7,12 @@ use proptest::prelude::*;
 use crate::DropoutMask;
 use crate::testing::{self, Inputs, device, difference, random, same};
 
+/// A residual stream `[2, time, n_out]`: the second vector at every position.
+fn residual(i: &Inputs, time: usize) -> Tensor<3> {
+    let vector = i.vectors[1].clone();
+    Tensor::<3>::zeros([2, time, vector.dims()[0]], &device()) + vector.unsqueeze::<3>()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
@@ -41,12 +47,12 @@ proptest! {
     fn linear_onto(time in 1usize..80, n_in in 1usize..70, n_out in 1usize..150, probability in 0.0f32..0.9, seed: u64) {
         let mask = Some(DropoutMask { probability, key: seed });
         same!(
-            Inputs::new([2, time, n_in], [n_in, n_out], [n_out, 1], seed),
+            Inputs::new([2, time, n_in], [n_in, n_out], [n_out, n_out], seed),
+            |i: &Inputs| crate::linear_onto(residual(i, time), i.x.clone(), i.matrix.clone(), Some(i.vectors[0].clone()), mask),
             |i: &Inputs| {
-                let residual = Tensor::zeros([2, time, n_out], &device());
-                crate::linear_onto(residual, i.x.clone(), i.matrix.clone(), Some(i.vectors[0].clone()), mask)
-            },
-            |i: &Inputs| crate::plain::dropout(crate::plain::linear(i.x.clone(), i.matrix.clone(), Some(i.vectors[0].clone())), mask)
+                let branch = crate::plain::linear(i.x.clone(), i.matrix.clone(), Some(i.vectors[0].clone()));
+                residual(i, time) + crate::plain::dropout(branch, mask)
+            }
         );
     }
 
@@ -54,12 +60,11 @@ proptest! {
     fn linear_onto_without_bias(time in 1usize..80, n_in in 1usize..70, n_out in 1usize..150, probability in 0.0f32..0.9, seed: u64) {
         let mask = (seed % 2 == 0).then_some(DropoutMask { probability, key: seed });
         same!(
-            Inputs::new([2, time, n_in], [n_in, n_out], [1, 1], seed),
+            Inputs::new([2, time, n_in], [n_in, n_out], [1, n_out], seed),
+            |i: &Inputs| crate::linear_onto(residual(i, time), i.x.clone(), i.matrix.clone(), None, mask),
             |i: &Inputs| {
-                let residual = Tensor::zeros([2, time, n_out], &device());
-                crate::linear_onto(residual, i.x.clone(), i.matrix.clone(), None, mask)
-            },
-            |i: &Inputs| crate::plain::dropout(crate::plain::linear(i.x.clone(), i.matrix.clone(), None), mask)
+                residual(i, time) + crate::plain::dropout(crate::plain::linear(i.x.clone(), i.matrix.clone(), None), mask)
+            }
         );
     }
 
