@@ -19,6 +19,9 @@ use crate::sync::mpsc::{Receiver, RecvTimeoutError};
 use crate::sync::{Arc, Instant, RwLock};
 use crate::tokens::from_tensor;
 
+#[cfg(test)]
+mod tests;
+
 /// After its first request an idle engine waits for more, until none has arrived for this long. It
 /// is longer than the scheduler may keep an arriving thread off a processor (3 ms on Linux).
 const GATHER: Duration = Duration::from_millis(6);

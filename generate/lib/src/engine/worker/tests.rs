@@ -1,0 +1,44 @@
+//! Steps of the engine, one at a time, without its thread.
+#![allow(clippy::unwrap_used)]
+use burn::tensor::Device;
+use ember_model::{GptConfig, WeightType, init::Random};
+
+use super::*;
+use crate::sync::mpsc::sync_channel;
+
+const CONTEXT: usize = 64;
+
+/// Sends the query of a request with one row, for the logits after its last id. Returns a function
+/// that takes the answer, and returns whether there is one.
+fn ask(worker: &mut Worker, request: u64, ids: &[u32], from: Option<usize>) -> impl Fn() -> bool + use<> {
+    let (reply, answer) = sync_channel(1);
+    let rows = vec![QueryRow { ids: ids.to_vec(), count: 1, from }];
+    let query = Query { request, slots: CONTEXT, rows, cancelled: Arc::default(), on_progress: None, reply };
+    worker.handle(Message::Query(query));
+    worker.admit();
+    move || matches!(answer.try_recv(), Ok(Ok(_)))
+}
+
+/// Nobody waits for another request's prompt.
+#[test]
+fn every_step_extends_the_text_and_reads_no_more_than_a_piece_of_the_prompt_beside_it() {
+    let shape = GptConfig::new(11, CONTEXT, 2, 2, 40);
+    let model = Gpt::for_inference(&shape, &Random { seed: 3 }, WeightType::F32, &Device::flex()).unwrap();
+    let mut worker = Worker::new(model, Limits { tokens_per_step: 4, slots: 500 }, Arc::default(), Arc::default());
+    let mut text = vec![1, 2];
+    let is_begun = ask(&mut worker, 0, &text, None);
+    worker.run_step();
+    assert!(is_begun());
+    let (is_read, mut steps) = (ask(&mut worker, 1, &[3; 60], None), 0);
+    while !is_read() {
+        text.push(1);
+        let (is_extended, before) = (ask(&mut worker, 0, &text, Some(0)), worker.figures.tokens);
+        worker.run_step();
+        assert!(is_extended(), "in step {steps}");
+        let read = worker.figures.tokens - before - 1;
+        assert!(read <= 4, "{read} in step {steps}");
+        steps += 1;
+    }
+    // The first step reads nothing: it measures how long one takes without a prompt.
+    assert_eq!(steps, 1 + 60 / 4);
+}
