@@ -226,7 +226,7 @@ fn a_request_is_cancelled_while_it_is_written() {
 }
 
 #[test]
-fn a_request_is_cancelled_while_it_waits_and_while_its_prompt_is_read() {
+fn a_request_is_cancelled_while_it_waits_and_before_its_first_step() {
     let engine = Engine::start(model(), Limits { tokens_per_step: 4, slots: 100 }).unwrap();
     let config = GenerationConfig { max_new_tokens: 40, overflow: Overflow::Slide, ..Default::default() };
     let write = |request: &Request, prompt: &[u32]| generate_batch(request, &[prompt], &Plan::new(&config), &mut ());
@@ -253,9 +253,20 @@ fn a_request_is_cancelled_while_it_waits_and_while_its_prompt_is_read() {
         assert!(matches!(waits.join().unwrap(), Err(Error::Cancelled)));
         is_over.store(true, Ordering::Relaxed);
     });
-    // A prompt that is read four tokens per step: the flag is set before its first step.
     let cancelled: Arc<AtomicBool> = Arc::new(AtomicBool::new(true));
     let before = settled(&engine).tokens;
     assert!(matches!(write(&engine.request(cancelled), &[3; 60]), Err(Error::Cancelled)));
     assert_eq!(settled(&engine).tokens, before);
+}
+
+#[test]
+fn a_request_is_cancelled_while_its_prompt_is_read() {
+    let engine = Engine::start(model(), Limits { tokens_per_step: 4, slots: 100 }).unwrap();
+    let (cancelled, config) = (never(), GenerationConfig { max_new_tokens: 1, ..Default::default() });
+    let flag = Arc::clone(&cancelled);
+    // The flag is set after the first of fifteen pieces.
+    let request = engine.request(cancelled).telling(move |progress| flag.store(progress.read > 0, Ordering::Relaxed));
+    let ended = generate_batch(&request, &[&[3; 60]], &Plan::new(&config), &mut ());
+    assert!(matches!(ended, Err(Error::Cancelled)), "{ended:?}");
+    assert_eq!(settled(&engine).tokens, 4);
 }
