@@ -1,6 +1,7 @@
 //! The server as its clients use it, over HTTP; here its answers, and what the tests share.
 #![allow(clippy::unwrap_used)]
 
+mod chat;
 mod company;
 mod llama;
 mod refusals;

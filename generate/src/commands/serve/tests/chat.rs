@@ -1,0 +1,76 @@
+//! Conversations: the text that one becomes, and what answers it.
+
+use super::*;
+
+/// A server with this template: it is read when the model is loaded.
+fn with_template(template: &str) -> Server {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    std::fs::write(server._folder.path().join("chat_template.jinja"), template).unwrap();
+    server
+}
+
+fn said(role: &str, content: &str) -> Value {
+    json!({ "role": role, "content": content })
+}
+
+#[test]
+fn a_conversation_becomes_the_text_that_its_parameters_ask_for() {
+    let server = with_template(
+        "{% for message in messages %}{{ message.role }}: {{ message.content }};{% endfor %}\
+         {% if tools %}{{ tools | tojson }};{% endif %}{% if mood %}{{ mood }};{% endif %}\
+         {% if add_generation_prompt %}assistant:{% endif %}",
+    );
+    let (asked, begun) = (json!([said("user", "hi")]), json!([said("user", "hi"), said("assistant", "he")]));
+    for (ask, text) in [
+        (json!({ "messages": asked }), "user: hi;assistant:"),
+        (json!({ "messages": asked, "add_generation_prompt": false }), "user: hi;"),
+        (json!({ "messages": asked, "tools": [] }), "user: hi;assistant:"),
+        (json!({ "messages": asked, "tools": [{ "name": "f" }] }), "user: hi;[{\"name\": \"f\"}];assistant:"),
+        (json!({ "messages": asked, "chat_template_kwargs": { "mood": "calm" } }), "user: hi;calm;assistant:"),
+        (json!({ "messages": begun }), "user: hi;assistant:he"),
+        (json!({ "messages": begun, "continue_final_message": true }), "user: hi;assistant:he"),
+        (json!({ "messages": begun, "continue_final_message": false }), "user: hi;assistant: he;assistant:"),
+    ] {
+        let (status, answer) = server.post("/apply-template", &ask);
+        assert_eq!((status, &answer["prompt"]), (200, &json!(text)), "{ask}");
+    }
+}
+
+/// That text is sent with its special tokens parsed, as docs/serving.md says.
+#[test]
+fn an_answer_continues_the_text_of_its_conversation() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let ask = json!({
+        "messages": [said("user", "hi")], "max_tokens": 8, "temperature": 0, "logprobs": true, "verbose": true,
+    });
+    let text = server.post("/apply-template", &ask).1["prompt"].clone();
+    let (_, chat) = server.post("/v1/chat/completions", &ask);
+    let continued = server.write(json!({
+        "prompt": text, "parse_special": true, "max_tokens": 8, "temperature": 0, "logprobs": 0,
+    }));
+    assert_eq!(chat["__verbose"]["prompt"], text);
+    assert_eq!(chat["usage"]["prompt_tokens"], continued["usage"]["prompt_tokens"]);
+    let (answer, continued) = (&chat["choices"][0], &continued["choices"][0]);
+    assert_eq!(answer["message"]["content"], continued["text"]);
+    let tokens = answer["logprobs"]["content"].as_array().unwrap();
+    let logprobs: Value = tokens.iter().map(|token| token["logprob"].clone()).collect();
+    assert_eq!(logprobs, continued["logprobs"]["token_logprobs"]);
+}
+
+#[test]
+fn an_answer_follows_the_schema_of_its_format() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let schema = json!({
+        "type": "object", "properties": { "a": { "enum": ["b", "c"] } }, "required": ["a"], "additionalProperties": false,
+    });
+    for format in [
+        json!({ "type": "json_schema", "json_schema": { "name": "letter", "schema": schema } }),
+        json!({ "type": "json_object", "schema": schema }),
+    ] {
+        let ask = json!({ "messages": [said("user", "hi")], "seed": 5, "response_format": format });
+        let (_, answer) = server.post("/v1/chat/completions", &ask);
+        let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
+        let letter = serde_json::from_str::<Value>(text).unwrap_or_default();
+        assert!([json!({ "a": "b" }), json!({ "a": "c" })].contains(&letter), "{answer}");
+    }
+}
