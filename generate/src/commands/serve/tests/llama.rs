@@ -1,5 +1,8 @@
 //! Requests of llama.cpp's clients.
 
+use ember_decoding::config::Semantics;
+use itertools::Itertools;
+
 use super::*;
 
 /// Under llama.cpp's names, an answer repeats the request's settings, prompt by prompt.
@@ -184,4 +187,43 @@ fn a_text_in_a_list_of_biases_is_all_of_its_tokens() {
     // A banned token counts once.
     let banned = |id: u8| json!({ "token": id, "bias": null });
     assert_eq!(biased(json!([["abab", false], ["a", false]])), json!([banned(b'a'), banned(b'b')]));
+}
+
+/// The model's own, or those from which the token was drawn.
+#[test]
+fn the_most_probable_tokens_are_returned_with_their_probabilities() {
+    let server = Server::open();
+    let mut ask = json!({
+        "prompt": "abc", "n_predict": 6, "seed": 5, "temperature": 0.7, "top_k": 3, "top_p": 1, "min_p": 0, "n_probs": 3,
+    });
+    let entries =
+        |ask: &Value| server.post("/completion", ask).1["completion_probabilities"].as_array().unwrap().clone();
+    let own = entries(&ask);
+    ask["post_sampling_probs"] = json!(true);
+    let drawn_from = entries(&ask);
+    let config = GenerationConfig {
+        strategy: Strategy::Sample,
+        semantics: Semantics::Llamacpp,
+        seed: 5,
+        temperature: 0.7,
+        top_k: 3,
+        max_new_tokens: 6,
+        overflow: Overflow::Stop,
+        ..Default::default()
+    };
+    let logprobs: Vec<Value> = own.iter().map(|token| token["logprob"].clone()).collect();
+    assert_eq!(json!(logprobs), json!(alone("abc", config).1));
+    for (own, drawn_from) in own.iter().zip_eq(&drawn_from) {
+        let tops = own["top_logprobs"].as_array().unwrap();
+        let weights = tops.iter().map(|top| (top["logprob"].as_f64().unwrap() / 0.7).exp());
+        let sum: f64 = weights.clone().sum();
+        let left = drawn_from["top_probs"].as_array().unwrap();
+        assert_eq!(tops.len(), 3, "{own}");
+        for ((top, left), weight) in tops.iter().zip_eq(left).zip_eq(weights) {
+            assert_eq!(top["id"], left["id"], "{drawn_from}");
+            assert!((left["prob"].as_f64().unwrap() - weight / sum).abs() < 1e-5, "{drawn_from}");
+        }
+        let chosen = left.iter().find(|left| left["id"] == own["id"]).unwrap();
+        assert_eq!((&chosen["id"], &chosen["prob"]), (&drawn_from["id"], &drawn_from["prob"]), "{drawn_from}");
+    }
 }
