@@ -3,6 +3,7 @@
 
 mod chat;
 mod company;
+mod counts;
 mod llama;
 mod refusals;
 mod shutdown;
