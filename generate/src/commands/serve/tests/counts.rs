@@ -1,4 +1,4 @@
-//! Counts of cached and drafted tokens.
+//! Counts: of cached and drafted tokens, and of how much of a prompt has been read.
 
 use super::*;
 
@@ -34,5 +34,32 @@ fn drafted_and_accepted_tokens_are_counted() {
     // Passes that write 2, 4 and 3 tokens: the proposed ones, and one more.
     for (name, count) in [("draft_tokens", 6), ("accepted_tokens", 6), ("drafts", 3)] {
         assert_eq!(counter(&server, &format!("llamacpp:spec_decode_num_{name}_total")), count, "{name}");
+    }
+}
+
+#[test]
+fn a_stream_tells_how_much_of_its_prompt_is_read_before_its_text_begins() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let message = json!([{ "role": "user", "content": "c".repeat(32) }]); // 40 tokens with the template's own
+    for (path, mut ask) in [
+        ("/v1/completions", json!({ "prompt": "a".repeat(40) })),
+        ("/completion", json!({ "prompt": "b".repeat(40) })),
+        ("/v1/chat/completions", json!({ "messages": message })),
+    ] {
+        let more = json!({ "regex": "[a-c]{9}", "max_tokens": 2, "stream": true, "return_progress": true });
+        ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let (_, _, body) = server.send("POST", path, "", &ask.to_string());
+        let chunks = body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|chunk| *chunk != "[DONE]");
+        let chunks: Vec<Value> = chunks.map(|chunk| serde_json::from_str(chunk).unwrap()).collect();
+        let has_text = |chunk: &&Value| {
+            let choice = &chunk["choices"][0];
+            let texts = [&chunk["content"], &choice["text"], &choice["delta"]["content"]];
+            texts.iter().any(|text| text.as_str().is_some_and(|text| !text.is_empty()))
+        };
+        assert_eq!(chunks.iter().filter(has_text).count(), 2, "{body}");
+        let before = chunks.iter().take_while(|chunk| !has_text(chunk)).map(|chunk| &chunk["prompt_progress"]);
+        let told = before.filter(|progress| progress.is_object());
+        let read: Vec<_> = told.map(|progress| (progress["processed"].as_u64(), progress["total"].as_u64())).collect();
+        assert_eq!(read, [0, 16, 32, 40].map(|read| (Some(read), Some(40))), "{body}");
     }
 }
