@@ -213,6 +213,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_failed_device_is_told_from_other_faults() {
+        let device = ApiError::from(Error::Device("lost".to_owned()));
+        assert!(device.of_device().is_some_and(|problem| problem.contains("lost")), "{device:?}");
+        for other in [Error::NotFinite, Error::Cancelled, Error::NoPrompt] {
+            assert_eq!(ApiError::from(other).of_device(), None);
+        }
+    }
+
+    #[test]
     fn a_grammar_that_others_keep_from_being_read_is_no_fault_of_the_request() {
         let grammar = "regex".to_owned();
         let earlier = ApiError::grammar("regex", &GrammarError::EarlierWork { grammar: grammar.clone() });

@@ -6,6 +6,7 @@ mod company;
 mod counts;
 mod llama;
 mod refusals;
+mod routes;
 mod shutdown;
 mod strangers;
 mod streams;
