@@ -1,4 +1,4 @@
-//! Routes about the server itself.
+//! Routes about the server itself: its health, its slots, and parts that are turned off.
 
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
@@ -36,4 +36,43 @@ fn a_server_whose_device_has_failed_says_so() {
     server.device_has_failed("the device was lost");
     let (status, body) = answer(&server, &[], "/health");
     assert!(status == 503 && body.contains("the device was lost"), "{body}");
+}
+
+#[test]
+fn a_part_that_is_turned_off_is_not_there_and_all_others_are() {
+    let server = without_models();
+    let parts = [(Optional::Page, "/", 404), (Optional::Slots, "/slots", 501), (Optional::Metrics, "/metrics", 501)];
+    for (off, _, _) in parts {
+        for (part, path, absent) in parts {
+            let status = answer(&server, &[off], path).0;
+            assert_eq!(status, if part == off { absent } else { 200 }, "{path} without {off:?}");
+        }
+    }
+}
+
+#[test]
+fn a_busy_slot_tells_what_it_has_written_and_is_not_free() {
+    let server = Server::start(None, Vec::new(), 1, 0);
+    let status_if_none_is_free = || server.send("GET", "/slots?fail_on_no_slot=1", "", "").0;
+    let slot = || serde_json::from_str::<Value>(&server.send("GET", "/slots", "", "").2).unwrap()[0].clone();
+    let soon = |is_so: &dyn Fn() -> bool| {
+        (0..1000).any(|_| {
+            is_so() || {
+                thread::sleep(Duration::from_millis(10));
+                false
+            }
+        })
+    };
+    assert_eq!((status_if_none_is_free(), &slot()["is_processing"]), (200, &json!(false)));
+    // Sent whole, so that it does not matter when the client reads.
+    let running = server.ask(&json!({ "prompt": "abc", "max_tokens": 250_000, "overflow": "slide" }));
+    assert!(soon(&|| slot()["n_decoded"].as_u64() > Some(0)), "{}", slot());
+    let busy = slot();
+    assert_eq!(
+        (&busy["is_processing"], &busy["model"], &busy["n_prompt_tokens"]),
+        (&json!(true), &json!("tiny"), &json!(3))
+    );
+    assert_eq!(status_if_none_is_free(), 503);
+    drop(running);
+    assert!(soon(&|| status_if_none_is_free() == 200), "{}", slot());
 }
