@@ -70,8 +70,7 @@ impl<S: Sync> FromRequest<S> for Object {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let read = timeout(BODY_TIMEOUT, read(request.into_body())).await;
-        let (bytes, room) = read.map_err(|_| ApiError::timeout(BODY_TIMEOUT))??;
+        let (bytes, room) = read_within(BODY_TIMEOUT, request.into_body()).await?;
         match serde_json::from_slice(&bytes) {
             Ok(Value::Object(_)) if depth(&bytes) > MAX_DEPTH => {
                 Err(ApiError::invalid(format!("the body's lists and objects are nested more than {MAX_DEPTH} deep")))
@@ -84,6 +83,11 @@ impl<S: Sync> FromRequest<S> for Object {
             Err(error) => Err(ApiError::invalid(format!("the body is not JSON: {error}"))),
         }
     }
+}
+
+/// Receives a body, unless that takes longer than `most`.
+async fn read_within(most: Duration, body: Body) -> Result<(Vec<u8>, Vec<SemaphorePermit<'static>>), ApiError> {
+    timeout(most, read(body)).await.map_err(|_| ApiError::timeout(most))?
 }
 
 /// Receives the bytes of a body, and takes permits for their memory.
@@ -128,7 +132,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::convert::Infallible;
 
-    use futures_util::stream::iter;
+    use futures_util::stream::{iter, pending};
 
     use super::*;
 
@@ -143,5 +147,13 @@ mod tests {
             assert_eq!(object.kib(), kib);
             assert!(object.contains_key("tokens"));
         }
+    }
+
+    #[test]
+    fn a_body_that_stalls_is_not_waited_for() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let body = Body::from_stream(iter([Ok::<_, Infallible>("{")]).chain(pending()));
+        let error = runtime.block_on(read_within(Duration::from_millis(50), body)).err().unwrap();
+        assert_eq!(error.body()["error"]["code"], 408);
     }
 }

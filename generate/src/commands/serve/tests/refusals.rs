@@ -294,3 +294,16 @@ fn what_is_meant_to_break_it_is_refused() {
     // The server still works.
     server.write(json!({ "prompt": "abc", "max_tokens": 2 }));
 }
+
+/// Even under a name that has no effect.
+#[test]
+fn what_is_nested_too_deep_is_refused() {
+    let server = Server::open();
+    let write = |depth: usize| {
+        let nested = (1..depth).fold(json!(1), |inner, _| json!([inner]));
+        server.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 1, "user": nested }))
+    };
+    assert_eq!(write(64).0, 200);
+    let (status, answer) = write(65);
+    assert!(status == 400 && answer["error"]["message"].as_str().unwrap().contains("nested more than 64"), "{answer}");
+}
