@@ -83,13 +83,23 @@ mod tests {
 
     use super::*;
 
+    /// A connection, and its other end.
+    async fn connected() -> (Socket, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (Socket::new(listener.accept().await.unwrap().0), client)
+    }
+
+    /// Whether a write that the system does not take yet may wait for longer.
+    async fn may_wait(socket: &mut Socket) -> bool {
+        poll_fn(|context| Poll::Ready(socket.with_timeout(context, Poll::Pending).is_pending())).await
+    }
+
     #[test]
     fn what_nobody_reads_is_not_written_for_ever() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let error = runtime.block_on(async {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-            let _reader = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            let mut socket = Socket::new(listener.accept().await.unwrap().0);
+            let (mut socket, _client) = connected().await;
             loop {
                 let written = poll_fn(|context| Pin::new(&mut socket).poll_write(context, &[0; 1 << 16])).await;
                 if let Err(error) = written {
@@ -98,5 +108,17 @@ mod tests {
             }
         });
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn who_has_read_something_has_the_whole_time_again() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (mut socket, _client) = connected().await;
+            assert!(may_wait(&mut socket).await);
+            poll_fn(|context| socket.with_timeout(context, Poll::Ready(Ok(1)))).await.unwrap();
+            sleep(WRITE_TIMEOUT).await;
+            assert!(may_wait(&mut socket).await);
+        });
     }
 }
