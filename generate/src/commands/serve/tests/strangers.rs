@@ -62,6 +62,37 @@ fn strangers_are_turned_away() {
 }
 
 #[test]
+fn only_a_whole_key_in_its_place_opens_anything() {
+    let keyed = Server::start(Some(vec!["right".to_owned()]), vec!["https://page.example".to_owned()], 4, 8);
+    let statuses = |headers: &str| {
+        let send = |method: &str, path: &str| keyed.send(method, path, &format!("{headers}\r\n"), "").0;
+        (send("GET", "/v1/models"), send("POST", "/v1/completions"))
+    };
+    for wrong in [
+        "Accept: */*",
+        "Authorization: Bearer wrong",
+        "Authorization: Bearer righ",
+        "Authorization: Bearer rights",
+        "Authorization: right",
+        "Authorization: Digest right",
+        "Authorization: Basic Ondyb25n", // ":wrong"
+        "Authorization: Basic cmlnaHQ6", // "right:", the key as the user's name
+        "Authorization: Basic cmlnaHQ=", // "right"
+        "Authorization: Basic :right",
+        "X-Api-Key: wrong",
+        "X-Api-Key: Bearer right",
+    ] {
+        assert_eq!(statuses(wrong), (401, 401), "{wrong}");
+    }
+    // Such a request is refused for its missing body alone.
+    for right in ["Authorization: Bearer right", "Authorization: Basic OnJpZ2h0", "X-Api-Key: right"] {
+        assert_eq!(statuses(right), (200, 400), "{right}");
+        assert_eq!(statuses(&format!("{right}\r\nOrigin: https://page.example")), (200, 400), "{right}");
+        assert_eq!(statuses(&format!("{right}\r\nOrigin: https://evil.example")), (403, 403), "{right}");
+    }
+}
+
+#[test]
 fn keys_stand_on_lines_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("keys");
