@@ -200,6 +200,7 @@ mod tests {
     use super::super::special::unmarked;
     use super::*;
     use serde_json::json;
+    use std::sync::Barrier;
 
     fn template(source: &str) -> Result<Template> {
         let settings = json!({ "eos_token": { "content": "</s>" }, "unk_token": "<unk>", "add_bos_token": true });
@@ -227,6 +228,25 @@ mod tests {
         assert!(render(&long, json!({ "times": 10_000_000 })).unwrap_err().contains("longer than 16 MiB"));
         assert_eq!(render(&long, json!({ "times": 2 })).unwrap(), "abab");
         assert!(render(&long, json!({ "times": -1 })).unwrap_err().contains("integers"));
+    }
+
+    /// It takes neither steps nor memory: only the time is left to stop it.
+    #[test]
+    fn a_template_that_does_not_end_is_given_up() {
+        let gate = Arc::new(Barrier::new(2));
+        let (inside, mut waiting) = (Arc::clone(&gate), template("").unwrap());
+        let mut environment = environment("{{ wait() }}".to_owned()).unwrap();
+        environment.add_function("wait", move || -> String {
+            inside.wait();
+            String::new()
+        });
+        waiting.environment = Arc::new(environment);
+        for status in [400, 503] {
+            let error = waiting.render(&[], None, true, &Map::new()).unwrap_err().body()["error"].clone();
+            let names_bound = error["message"].as_str().unwrap().contains("or 10 s");
+            assert!(names_bound && error["code"] == status, "{error}");
+        }
+        gate.wait();
     }
 
     /// It would overflow a thread's default stack, which would end the process.

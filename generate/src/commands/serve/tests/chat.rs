@@ -1,4 +1,4 @@
-//! Conversations: the text that one becomes, and what answers it.
+//! Conversations: the text that one becomes, what answers it, and a template that takes too much.
 
 use super::*;
 
@@ -73,4 +73,18 @@ fn an_answer_follows_the_schema_of_its_format() {
         let letter = serde_json::from_str::<Value>(text).unwrap_or_default();
         assert!([json!({ "a": "b" }), json!({ "a": "c" })].contains(&letter), "{answer}");
     }
+}
+
+/// What it took stays taken until the server ends.
+#[test]
+fn a_template_that_takes_too_much_holds_up_conversations_and_nothing_else() {
+    let server =
+        with_template("{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}{% endfor %}");
+    for expected in [400, 503] {
+        let (status, answer) = server.post("/v1/chat/completions", &json!({ "messages": [said("user", "hi")] }));
+        assert_eq!(status, expected, "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("256 MiB of memory"), "{answer}");
+        server.write(json!({ "prompt": "a", "max_tokens": 1 }));
+    }
+    assert_eq!(server.send("GET", "/health", "", "").0, 200);
 }
