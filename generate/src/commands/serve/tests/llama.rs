@@ -117,6 +117,18 @@ fn a_completion_has_the_defaults_of_llama_cpp() {
         server.post("/completion", &json!({ "prompt": "a", "n_predict": 1 })).1["generation_settings"].clone();
     let returned = ["repetition_penalty", "typical_p", "suppress_tokens"].map(|name| settings[name].clone());
     assert_eq!(returned, [json!(1.0), json!(1.0), json!([])], "{settings}");
+    for (name, default) in [
+        ("semantics", json!("llamacpp")),
+        ("temperature", json!(0.8_f32)),
+        ("top_k", json!(40)),
+        ("top_p", json!(0.95)),
+        ("min_p", json!(0.05)),
+        ("presence_penalty", json!(0.0)),
+        ("frequency_penalty", json!(0.0)),
+        ("num_beams", json!(1)),
+    ] {
+        assert_eq!(settings[name], default, "{name}");
+    }
     for (asked, strategy, top_k) in [
         (json!({}), "sample", 40),
         (json!({ "strategy": "sample" }), "sample", 40),
@@ -225,5 +237,20 @@ fn the_most_probable_tokens_are_returned_with_their_probabilities() {
         }
         let chosen = left.iter().find(|left| left["id"] == own["id"]).unwrap();
         assert_eq!((&chosen["id"], &chosen["prob"]), (&drawn_from["id"], &drawn_from["prob"]), "{drawn_from}");
+    }
+}
+
+/// `/completion` bans it; on `/v1`, as in vLLM, it is a token like any other.
+#[test]
+fn an_ignored_end_token_ends_no_text_of_openai_s_clients() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let end = Tokenizer::bytes().unwrap().end_of_text().unwrap();
+    let mut ask = json!({
+        "prompt": "a", "max_tokens": 4, "temperature": 0, "logit_bias": [[end, 50]], "return_token_ids": true,
+    });
+    for (ignored, ids, reason) in [(false, vec![end], "stop"), (true, vec![end; 4], "length")] {
+        ask["ignore_eos"] = json!(ignored);
+        let choice = server.write(ask.clone())["choices"][0].clone();
+        assert_eq!((&choice["token_ids"], &choice["finish_reason"]), (&json!(ids), &json!(reason)), "{choice}");
     }
 }
