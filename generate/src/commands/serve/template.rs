@@ -9,6 +9,7 @@ mod python;
 mod strftime;
 mod texts;
 
+use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,8 +131,9 @@ impl Template {
 impl Drop for Template {
     /// The compiled template may be nested deeply, so it is dropped on the large stack.
     fn drop(&mut self) {
-        let environment = std::mem::replace(&mut self.environment, Arc::new(Environment::empty()));
-        let _ = self.bound.run(move || drop(environment)); // leaked if the bound refuses
+        let environment = ManuallyDrop::new(std::mem::replace(&mut self.environment, Arc::new(Environment::empty())));
+        // Leaked if the bound refuses: it then drops the closure on this thread's stack.
+        let _ = self.bound.run(move || drop(ManuallyDrop::into_inner(environment)));
     }
 }
 
