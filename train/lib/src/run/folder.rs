@@ -133,14 +133,14 @@ impl RunFolder {
     }
 
     /// Undoes the creation of a run that did not begin. A folder that did not exist before is
-    /// removed, with the parents that were created for it and that nobody else uses by now. In a
-    /// folder that existed and held no run, only the lock file that this process created is removed,
-    /// and not even that if other files of the run are left, which the lock file identifies. A run
-    /// that was opened stays as it is, and keeps its lock file.
+    /// removed, with the parents that were created for it, except for what somebody else put there
+    /// meanwhile. In a folder that existed and held no run, only the lock file that this process
+    /// created is removed, and not even that if other files of the run are left, which the lock file
+    /// identifies. A run that was opened stays as it is, and keeps its lock file.
     pub fn forget(&self) {
         match &self.before {
             Before::Missing { parents } => {
-                self.remove();
+                self.remove_not_begun();
                 remove_empty(parents);
             }
             Before::NoRun { had_data } => {
@@ -152,19 +152,6 @@ impl RunFolder {
             }
             Before::Untouched => {}
         }
-    }
-
-    /// Removes the folder of a run that did not begin. The order matters: first the files that
-    /// identify a run only together with its configuration, then the mark of a removal. After a
-    /// kill or a power cut, the rest can be resumed or removed.
-    fn remove(&self) {
-        for records in [TENSORBOARD, SAMPLES] {
-            let _ = fs::remove_dir_all(self.file(records));
-        }
-        let _ = fs::remove_file(self.file(METRICS));
-        let _ = mark_removed(&self.path);
-        let _ = fs::remove_dir_all(self.file(DATA));
-        let _ = fs::remove_dir_all(&self.path);
     }
 
     /// Removes the lock file if this process created it, in a folder that is no run.

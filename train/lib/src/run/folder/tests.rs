@@ -10,6 +10,14 @@ use crate::distributed::Alone;
 use crate::run::report::Silent;
 use crate::run::resume;
 
+/// The names in a folder, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
 #[test]
 fn a_run_that_did_not_begin_leaves_no_folder_that_was_made_for_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -30,6 +38,29 @@ fn a_run_that_did_not_begin_leaves_no_folder_that_was_made_for_it() {
     assert!(!place("a/b/other").exists() && place("a/b").exists());
     RunFolder::create(&place("a/b")).unwrap().forget();
     assert!(place("a/b").exists());
+}
+
+#[test]
+fn what_somebody_puts_into_the_folder_of_a_run_that_does_not_begin_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = RunFolder::create(&folder.path().join("run")).unwrap();
+    for name in [DATA, SAMPLES, TENSORBOARD] {
+        fs::create_dir(run.file(name)).unwrap();
+    }
+    for name in [METRICS, CONFIG] {
+        fs::write(run.file(name), "").unwrap();
+    }
+    // Meanwhile: notes, and another run.
+    fs::write(run.file("notes.txt"), "mine").unwrap();
+    fs::write(run.file(SAMPLES).join("mine.md"), "mine").unwrap();
+    let other = RunFolder::create(&run.file("other")).unwrap();
+    fs::create_dir_all(other.checkpoint(5)).unwrap();
+    fs::write(other.file(CONFIG), "").unwrap();
+    run.forget();
+    assert_eq!(names(run.path()), ["notes.txt", "other", SAMPLES]);
+    assert_eq!(names(&run.file(SAMPLES)), ["mine.md"]);
+    assert_eq!(names(other.path()), [LOCK, CHECKPOINTS, CONFIG]);
+    assert!(other.checkpoint(5).is_dir());
 }
 
 #[test]

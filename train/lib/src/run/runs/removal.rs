@@ -1,4 +1,4 @@
-//! Removes a run: all its files, and never anything else.
+//! Removes a run, finished or not begun: all its files, and never anything else.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,6 +76,24 @@ impl Removal {
     }
 }
 
+impl RunFolder {
+    /// Removes the folder of a run that did not begin, and leaves what others put into it
+    /// meanwhile. The order matters: first the files that identify a run only together with its
+    /// configuration, then the mark of a removal. After a kill or a power cut, the rest can be
+    /// resumed or removed.
+    pub(in crate::run) fn remove_not_begun(&self) {
+        let Ok(contents) = Contents::read(self.path()) else { return };
+        let is_data = |path: &Path| path.starts_with(DATA);
+        contents.remove_where(self.path(), |path| !is_data(path) && !is_removed_last(path));
+        let _ = mark_removed(self.path());
+        contents.remove_where(self.path(), is_data);
+        for name in [LOCK, REMOVING] {
+            let _ = fs::remove_file(self.file(name));
+        }
+        let _ = fs::remove_dir(self.path()); // fails if the folder is not empty
+    }
+}
+
 /// Whether this file identifies a run during its removal.
 fn is_removed_last(file: &Path) -> bool {
     [CONFIG, REMOVING, LOCK].iter().any(|name| file == Path::new(name))
@@ -104,6 +122,17 @@ impl Contents {
         contents.list(root, Path::new(""))?;
         contents.foreign.sort();
         Ok(contents)
+    }
+
+    /// Removes those of the run's files and folders below `root` that `goes` holds for; ignores what
+    /// cannot be removed.
+    fn remove_where(&self, root: &Path, goes: impl Fn(&Path) -> bool) {
+        for file in self.files.iter().filter(|file| goes(file)) {
+            let _ = fs::remove_file(root.join(file));
+        }
+        for folder in self.folders.iter().filter(|folder| goes(folder)) {
+            let _ = fs::remove_dir(root.join(folder));
+        }
     }
 
     fn list(&mut self, root: &Path, folder: &Path) -> Result<(), FileError> {
