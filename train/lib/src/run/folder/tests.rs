@@ -112,6 +112,21 @@ fn a_folder_of_somebody_s_is_no_run_after_one_that_was_refused() {
     assert!(!lock.exists() && data.join("train.bin").exists());
 }
 
+/// Not even a lock is left.
+#[test]
+fn a_folder_of_something_else_is_refused_and_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let [project, run] = ["project", "run"].map(|name| folder.path().join(name));
+    for (folder, file) in [(&project, "notes.txt"), (&run, CONFIG)] {
+        fs::create_dir(folder).unwrap();
+        fs::write(folder.join(file), "mine").unwrap();
+    }
+    let [foreign, holds_run] = [&project, &run].map(|folder| RunFolder::create(folder).unwrap_err());
+    assert!(matches!(&foreign, FolderError::Foreign { name, .. } if name == "notes.txt"), "{foreign}");
+    assert!(matches!(&holds_run, FolderError::HoldsRun(_)), "{holds_run}");
+    assert_eq!([names(&project), names(&run)], [["notes.txt"], [CONFIG]]);
+}
+
 #[test]
 fn a_folder_that_was_moved_or_replaced_is_no_longer_this_process_s() {
     let folder = tempfile::tempdir().unwrap();
