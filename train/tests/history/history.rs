@@ -122,8 +122,9 @@ impl End {
 pub struct Ran {
     /// Its operations on the disk.
     pub operations: Vec<Operation>,
-    /// How it ended by itself: success or its error. `None` if it was cut short.
-    pub ended: Option<Result<(), Failure>>,
+    /// How it ended by itself: success, with the step that it says is saved if it was asked to stop,
+    /// or its error. `None` if it was cut short.
+    pub ended: Option<Result<Option<u64>, Failure>>,
 }
 
 /// Why a program ended with an error.

@@ -13,7 +13,7 @@ use ember_training::note;
 use ember_training::run::folder::CONFIG;
 use ember_training::run::report::Silent;
 use ember_training::run::time_budget::{Pace, TimeBudget};
-use ember_training::run::{DefaultHooks, Start, resume, text};
+use ember_training::run::{DefaultHooks, Ended, Start, resume, text};
 use ember_training::{config, run::Run, run::Trained};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tempfile::TempDir;
@@ -111,13 +111,18 @@ impl Trains for Library {
         let ended = panic::catch_unwind(AssertUnwindSafe(|| self.pool.install(train)));
         witness::unwatch(place);
         let ended = match ended {
-            Ok(ended) => Some(ended.map(drop).map_err(failure)),
+            Ok(ended) => Some(ended.map(|trained| trained.and_then(stopped_at)).map_err(failure)),
             Err(payload) if payload.is::<CutShort>() => None,
             Err(payload) => panic::resume_unwind(payload),
         };
         let operations = std::mem::take(&mut *recorded.lock().unwrap());
         Ran { operations, ended }
     }
+}
+
+/// The step at which a run that was asked to stop is saved.
+fn stopped_at(trained: Trained) -> Option<u64> {
+    (trained.ended == Ended::Interrupted).then_some(trained.progress.step)
 }
 
 fn failure(error: Error) -> Failure {

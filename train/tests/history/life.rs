@@ -85,7 +85,13 @@ impl Life<'_> {
         }
         match ran.ended {
             Some(Err(failure)) if !failure.is_full_disk || session.full.is_none() => return Err(failure.line),
-            Some(Ok(())) if cut == ran.operations.len() => self.saved = named(&self.disk.tree(), "latest"),
+            Some(Ok(stopped_at)) if cut == ran.operations.len() => {
+                self.saved = named(&self.disk.tree(), "latest");
+                // Even if the disk was full: else it would have ended with an error.
+                if stopped_at.is_some_and(|step| self.saved != Some(step)) {
+                    return Err(format!("it says that step {stopped_at:?} is saved, and latest is {:?}", self.saved));
+                }
+            }
             _ => {}
         }
         if let End::PowerCut(_, seed) = session.end {

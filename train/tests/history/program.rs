@@ -80,7 +80,7 @@ impl Trains for Program {
         let output = start(&mut command).wait_with_output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         let ended = match output.status.code() {
-            Some(0 | INTERRUPTED) => Some(Ok(())),
+            Some(0 | INTERRUPTED) => Some(Ok(stopped_at(&stderr))),
             Some(MPIRUN_SIGNALED..) | None => None,
             // `mpirun` may first report another rank, which failed because the killed one was gone.
             Some(1) if matches!(signal, Some((_, libc::SIGKILL))) && stderr.contains(LOST_PEER) => None,
@@ -98,6 +98,12 @@ const INTERRUPTED: i32 = 130;
 const MPIRUN_SIGNALED: i32 = 129;
 /// Start of the error of another rank that lost the killed one.
 const LOST_PEER: &str = "error: run: the process of rank 0 ";
+
+/// The step that a program that was asked to stop says is saved.
+fn stopped_at(stderr: &str) -> Option<u64> {
+    let (_, rest) = stderr.split_once("interrupted at step ")?;
+    rest.split_once(", which is saved")?.0.parse().ok()
+}
 
 /// The failure of a program with this standard error and exit code: its error line. Of several
 /// processes the first error counts; the others and `mpirun` print more after it.

@@ -279,6 +279,17 @@ fn wait(mut child: Child) -> Ran {
     Ran::from(child.wait_with_output().unwrap())
 }
 
+/// Asserts that the run was interrupted, and that the step that its line names is saved.
+#[cfg(unix)]
+#[track_caller]
+fn assert_saved_where_interrupted(ran: &Ran, run: &Path) {
+    assert_eq!(ran.code, Some(130), "{}", ran.err);
+    let named = ran.err.split_once("interrupted at step ").and_then(|(_, rest)| rest.split_once(", which is saved"));
+    let (step, _) = named.unwrap_or_else(|| panic!("{}", ran.err));
+    let latest = std::fs::read_to_string(run.join("latest")).unwrap();
+    assert_eq!(latest.trim(), format!("step-{step:0>8}"));
+}
+
 #[test]
 fn killed_at_ten_random_moments_and_resumed_ends_in_the_same_bits() {
     let place = Place::new();
@@ -343,7 +354,7 @@ fn a_signal_saves_and_exits_with_130_and_resume_goes_on_to_the_same_bits() {
     assert!(second.err.contains("in use"), "{}", second.err);
     assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
     let ran = wait(child);
-    assert_eq!(ran.code, Some(130), "{}", ran.err);
+    assert_saved_where_interrupted(&ran, &place.path("stopped"));
     assert!(ran.err.contains("resume"), "{}", ran.err);
     place.train("resume stopped --device cpu").succeeds();
     assert!(end_of(&place.path("whole")) == end_of(&place.path("stopped")), "the resumed run ended in other numbers");
