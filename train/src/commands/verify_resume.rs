@@ -60,7 +60,13 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let steps = counted(grouped(args.steps), "step");
     notes.say(format!("training {steps}, stopping, and resuming from the disk"));
     trained(Run { pause_at: Some(args.steps), ..begun(&halves)? })?;
+    if interrupt.requested() {
+        return Ok(Outcome::Interrupted);
+    }
     let resumed = run::resume(&halves, &[], selected.clone(), &Alone, &mut Screen::new(true))?;
+    // Else runs that were never stopped would be compared, or parts that say nothing of a resume.
+    let stopped_at = resumed.progress.step;
+    ensure!(stopped_at == args.steps, "the run did not stop at step {} but at step {stopped_at}", args.steps);
     if trained(resumed)? == Outcome::Interrupted {
         return Ok(Outcome::Interrupted);
     }
