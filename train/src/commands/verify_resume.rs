@@ -143,7 +143,19 @@ fn describe(difference: &Difference) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_difference_is_an_error_that_names_it() {
+        let [file, name, first, second] = ["model.safetensors", "wte.weight", "0.5", "0.25"].map(str::to_owned);
+        let difference = Some(Difference { file, name, place: vec![1, 2], values: 3, first, second });
+        let found = Comparison { difference, ..Comparison::default() };
+        let error = conclude(&found, 8, "cpu", OutputFormat::Text).unwrap_err();
+        let expected = "not the same on cpu after 8 + 8 steps: model.safetensors: wte.weight [1, 2] is 0.5 in one go and \
+                        0.25 after a resume; 3 of its values differ";
+        assert_eq!(error.to_string(), expected);
+    }
 
     #[test]
     fn a_length_of_one_s_own_is_refused_and_nothing_else() {
