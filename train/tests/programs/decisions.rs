@@ -71,6 +71,18 @@ fn a_kill_between_an_evaluation_and_the_pointer_loses_no_best() {
     }
 }
 
+/// The best and the latest checkpoint are all that is kept.
+#[test]
+fn a_run_whose_latest_checkpoint_is_damaged_goes_on_from_its_best() {
+    let place = wild_twins("");
+    let (run, twin) = (place.path("run"), place.path("twin"));
+    assert_eq!(fs::read_dir(run.join("checkpoints")).unwrap().count(), 2);
+    fs::write(run.join("checkpoints/step-00000030/model.safetensors"), "damaged").unwrap();
+    go_on_and_compare(&place);
+    assert!(run.join("checkpoints/damaged-step-00000030").is_dir());
+    assert!(super::end_of(&run) == super::end_of(&twin), "the resumed run ended in other numbers");
+}
+
 #[test]
 fn a_run_of_a_version_that_kept_less_is_refused_with_a_way_on() {
     let place = wild_twins("");

@@ -207,7 +207,9 @@ fn every_damaged_checkpoint_of_a_step_stays() {
     for name in names {
         fs::create_dir_all(run.checkpoint(8)).unwrap();
         fs::write(run.checkpoint(8).join("model.safetensors"), name).unwrap();
+        run.point(Pointer::Best, 8).unwrap();
         assert_eq!(run.put_aside(&run.checkpoint(8), DAMAGED).unwrap(), run.checkpoints().join(name));
+        assert_eq!(run.pointed(Pointer::Best).unwrap(), None);
     }
     for name in names {
         assert_eq!(fs::read_to_string(run.checkpoints().join(name).join("model.safetensors")).unwrap(), name);
