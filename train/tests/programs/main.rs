@@ -430,8 +430,10 @@ fn both_programs_list_the_devices() {
         let rows = place.run(program, "devices --format json").succeeds().json();
         assert!(rows.iter().any(|row| row["id"] == "cpu"), "{rows:?}");
     }
+    place.train(&small_run(&place, "runs/count", 5)).succeeds();
     let ran = place.generate("text one --device wgpu:99");
     assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("error: --device wgpu:99: no such device ("), "{}", ran.err);
 }
 
 #[test]
