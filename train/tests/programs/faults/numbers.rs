@@ -1,12 +1,13 @@
 //! Losses, gradients and weights that are not finite, and spikes.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ember_model::folder::{TensorFile, write_checksums, write_tensors};
 
 use super::super::{NOT_CALIBRATED, Place, SMALL, end_of, small_run, text};
-use super::{checkpoint, copy_folder, documented_line, metrics, set};
+use super::{checkpoint, copy_folder, documented_line, metrics, run_to_go_on, saved, set};
 
 /// A run of 8 steps on a text with a rare letter, whose row of the token table is then set to NaN:
 /// exactly the batches with that letter give a non-finite loss.
@@ -24,15 +25,21 @@ fn run_with_a_poisoned_letter(place: &Place) -> PathBuf {
         ))
         .succeeds();
     let run = place.path("poisoned");
-    let weights = checkpoint(&run, 8).join("model.safetensors");
-    let file = TensorFile::open(&weights).unwrap();
+    let letter = token_id(&checkpoint(&run, 8), "Q");
+    poison_token_table(&checkpoint(&run, 8), "model.safetensors", letter * 32..(letter + 1) * 32);
+    run
+}
+
+/// Sets values of the token table, or of its first moments, to NaN in a file of a checkpoint, which
+/// stays intact by its checksums.
+fn poison_token_table(checkpoint: &Path, file: &str, values: Range<usize>) {
+    let path = checkpoint.join(file);
+    let file = TensorFile::open(&path).unwrap();
     let mut tensors: Vec<_> = file.names().iter().map(|name| file.read(name).unwrap()).collect();
     let wte = tensors.iter_mut().find(|tensor| tensor.name.ends_with("wte.weight")).unwrap();
-    let letter = token_id(&checkpoint(&run, 8), "Q");
-    wte.values[letter * 32..(letter + 1) * 32].fill(f32::NAN);
-    write_tensors(&weights, &tensors).unwrap();
-    write_checksums(&checkpoint(&run, 8)).unwrap();
-    run
+    wte.values[values].fill(f32::NAN);
+    write_tensors(&path, &tensors).unwrap();
+    write_checksums(checkpoint).unwrap();
 }
 
 fn token_id(checkpoint: &Path, letter: &str) -> usize {
@@ -94,6 +101,34 @@ fn nan_in_a_batch_stops_the_step_and_not_the_run() {
     place.train("resume short --device cpu").succeeds();
     let (whole, short) = (end_of(&run), end_of(&short));
     assert!(whole.0 == short.0 && whole.1 == short.1, "the resumed run ended in other numbers");
+}
+
+/// A moment that is not finite does to the weights what a fault of the device does: the gradient is
+/// finite, and the step is taken.
+#[test]
+fn weights_that_stop_being_finite_are_not_saved() {
+    const MOMENTS: &str = "training/moments.safetensors";
+    let place = Place::new();
+    let (run, twin) = run_to_go_on(&place, "");
+    let saved_last = checkpoint(&run, 8);
+    let intact = fs::read(saved_last.join(MOMENTS)).unwrap();
+    poison_token_table(&saved_last, MOMENTS, 0..1);
+    // A save finds them, or the next batch.
+    for checkpoint_interval in ["1", "7"] {
+        set(&run, &[("checkpoint_interval", checkpoint_interval)]);
+        let ran = place.train("resume run --device cpu");
+        assert_eq!(ran.code, Some(1), "{}", ran.err);
+        let line =
+            documented_line(&ran, &[" is no longer finite, though every gradient was; these weights are not saved"]);
+        let expected = "error: wte.weight [0, 0] is no longer finite, though every gradient was; these weights are not \
+                        saved: run/checkpoints/step-00000008 is intact, and `ember-train resume` continues from it";
+        assert_eq!(line, expected);
+        assert_eq!(saved(&run), ["step-00000008"]);
+    }
+    fs::write(saved_last.join(MOMENTS), intact).unwrap();
+    write_checksums(&saved_last).unwrap();
+    place.train("resume run --device cpu").succeeds();
+    assert!(end_of(&run) == end_of(&twin), "the resumed run ended in other numbers");
 }
 
 #[test]
