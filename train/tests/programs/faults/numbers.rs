@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ember_model::folder::{TensorFile, write_checksums, write_tensors};
+use serde_json::Value;
 
 use super::super::{NOT_CALIBRATED, Place, SMALL, end_of, small_run, text};
 use super::{checkpoint, copy_folder, documented_line, metrics, run_to_go_on, saved, set};
@@ -43,8 +44,7 @@ fn poison_token_table(checkpoint: &Path, file: &str, values: Range<usize>) {
 }
 
 fn token_id(checkpoint: &Path, letter: &str) -> usize {
-    let tokenizer: serde_json::Value =
-        serde_json::from_slice(&fs::read(checkpoint.join("tokenizer.json")).unwrap()).unwrap();
+    let tokenizer: Value = serde_json::from_slice(&fs::read(checkpoint.join("tokenizer.json")).unwrap()).unwrap();
     tokenizer["model"]["vocab"][letter].as_u64().unwrap() as usize
 }
 
@@ -67,7 +67,7 @@ fn nan_in_a_batch_stops_the_step_and_not_the_run() {
     let skips: Vec<_> = metrics(&run).into_iter().filter(|row| !row["skipped"].is_null()).collect();
     assert!(!skips.is_empty() && reports.len() == skips.len(), "{reports:?} {skips:?}");
     for report in &reports {
-        let report: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+        let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
         let worst = &report["found"]["window"];
         let window = report["windows"].as_array().unwrap().iter().find(|window| window["window"] == *worst).unwrap();
         assert!(window["text"].as_str().unwrap().contains("Q\t"), "{report}");
@@ -83,8 +83,7 @@ fn nan_in_a_batch_stops_the_step_and_not_the_run() {
     place.train("resume halves --device cpu").succeeds();
     let (whole, halves) = (end_of(&run), end_of(&place.path("halves")));
     assert!(whole.0 == halves.0 && whole.1 == halves.1, "the resumed run ended in other numbers");
-    let skipped =
-        |rows: &[serde_json::Value]| rows.iter().filter(|r| !r["skipped"].is_null()).cloned().collect::<Vec<_>>();
+    let skipped = |rows: &[Value]| rows.iter().filter(|r| !r["skipped"].is_null()).cloned().collect::<Vec<_>>();
     assert_eq!(skipped(&whole.2), skipped(&halves.2));
 
     // One skipped batch too many: the last good step is saved, and the run can resume with a higher
@@ -134,13 +133,22 @@ fn weights_that_stop_being_finite_are_not_saved() {
 #[test]
 fn spikes_are_dealt_with_as_asked_and_logged() {
     let place = Place::new();
-    for (spikes, rows_with) in [("clip", "spike"), ("skip", "skipped")] {
-        // A threshold so low that ordinary gradients exceed it.
-        let more = format!("--set spikes={spikes} --set spike_factor=1.05");
-        place.train(&format!("{} {more}", small_run(&place, spikes, 60))).succeeds();
+    for (spikes, rows_with, what) in
+        [("clip", "spike", "it is scaled down to that"), ("skip", "skipped", "its batch is skipped")]
+    {
+        // A threshold so low that ordinary gradients exceed it, and no other clipping.
+        let more = format!("--set spikes={spikes} --set spike_factor=1.05 --set grad_clip=0");
+        let ran = place.train(&format!("{} {more}", small_run(&place, spikes, 60))).succeeds();
+        documented_line(&ran, &[": a gradient norm of ", " times the median of the last 100; ", what]);
+        assert!(!place.path(spikes).join("reports").exists());
         let rows = metrics(&place.path(spikes));
         assert!(rows.iter().any(|row| !row[rows_with].is_null() && !row["spike"].is_null()), "{rows:?}");
         assert_eq!(rows.iter().any(|row| !row["skipped"].is_null()), spikes == "skip");
+        let scaled_down =
+            |step: &Value| spikes == "clip" && rows.iter().any(|row| row["step"] == *step && !row["spike"].is_null());
+        for row in rows.iter().filter(|row| !row["train_loss"].is_null()) {
+            assert_eq!(row["clipped"], scaled_down(&row["step"]), "{row}");
+        }
         place.train(&format!("verify-resume count.txt --steps 25 {SMALL} {more}")).succeeds();
     }
 }
