@@ -1,20 +1,27 @@
 //! Disks that are full.
 
-use std::process::Command;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use super::super::{Place, Ran, end_of};
+use super::super::{Place, Ran, SMALL, end_of, small_run, text, wait};
 use super::{documented_line, run_to_go_on, saved};
+
+/// `ember-train` with a limit on the size of files of 50 or 100 KB, depending on the shell's unit:
+/// the weights exceed it, the logs do not.
+fn limited(place: &Place, arguments: &str) -> Command {
+    let program = place.command("ember-train", "").get_program().to_owned();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -f 100; exec {} {arguments}", program.display())]);
+    command.current_dir(place.0.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
 
 #[test]
 fn a_disk_that_is_full_at_a_save_costs_nothing_that_was_saved() {
     let place = Place::new();
     let (run, twin) = run_to_go_on(&place, "");
-    // A file size limit of 50 or 100 KB, depending on the shell's unit: the weights exceed it, the
-    // logs do not.
-    let program = place.command("ember-train", "").get_program().to_owned();
-    let script = format!("ulimit -f 100; exec {} resume run --device cpu", program.display());
-    let limited = Command::new("sh").args(["-c", &script]).current_dir(place.0.path()).output().unwrap();
-    let ran = Ran::from(limited);
+    let ran = Ran::from(limited(&place, "resume run --device cpu").output().unwrap());
     assert_eq!(ran.code, Some(1), "{}", ran.err);
     documented_line(
         &ran,
@@ -27,6 +34,48 @@ fn a_disk_that_is_full_at_a_save_costs_nothing_that_was_saved() {
     assert_eq!(saved(&run), ["step-00000008"]);
     place.train("resume run --device cpu").succeeds();
     assert!(end_of(&run) == end_of(&twin), "the resumed run ended in other numbers");
+}
+
+#[test]
+fn a_disk_that_is_full_at_the_first_save_ends_the_run() {
+    let place = Place::new();
+    place.write("count.txt", text());
+    // Outside the limit, since the tokens exceed it, too.
+    place.train("prepare count.txt --out tokens --tokenizer chars").succeeds();
+    let ran = Ran::from(limited(&place, &format!("run tokens --out run {SMALL} --set max_steps=40")).output().unwrap());
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    documented_line(
+        &ran,
+        &["error: could not save step 7 (free some space and continue with `ember-train resume run`)"],
+    );
+    assert!(saved(&place.path("run")).is_empty());
+    place.train("resume run --device cpu").succeeds();
+}
+
+#[test]
+fn a_disk_that_is_full_at_a_requested_save_ends_the_run() {
+    let place = Place::new();
+    place.train(&small_run(&place, "run", 8)).succeeds();
+    let length = || fs::metadata(place.path("run/metrics.jsonl")).unwrap().len();
+    let before = length();
+    // Nothing else is saved, and the log stays far below the limit.
+    let resume = "resume run --device cpu --set max_steps=1000000 --set eval_interval=1000000 \
+                  --set checkpoint_interval=1000000 --set sample_interval=0 --set log_interval=100";
+    let child = limited(&place, resume).spawn().unwrap();
+    let began = Instant::now();
+    while length() <= before && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let ran = wait(child);
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    let line = documented_line(
+        &ran,
+        &["error: could not save step ", " (run/checkpoints/step-00000008 is intact; free some space and resume)"],
+    );
+    assert!(line.contains("File too large"), "{line}");
+    assert_eq!(saved(&place.path("run")), ["step-00000008"]);
+    place.train("resume run --device cpu --set max_steps=16").succeeds();
 }
 
 #[cfg(target_os = "linux")]
