@@ -209,27 +209,36 @@ fn stopping_and_resuming_is_shown_to_change_nothing() {
 
 #[cfg(unix)]
 #[test]
-fn a_run_that_is_moved_while_it_trains_ends_with_a_line_and_can_be_resumed() {
-    let place = Place::new();
-    let arguments = format!("{} --set sample_interval=0", small_run(&place, "here", 1_000_000));
-    let child = place.command("ember-train", &arguments).spawn().unwrap();
-    let [here, elsewhere] = ["here", "elsewhere"].map(|name| place.path(name));
-    let began = Instant::now();
-    while !here.join("latest").exists() && began.elapsed() < Duration::from_secs(60) {
-        std::thread::sleep(Duration::from_millis(2));
+fn a_run_that_is_moved_or_removed_while_it_trains_ends_with_a_line() {
+    for is_removed in [false, true] {
+        let place = Place::new();
+        let more = "--set sample_interval=7 --set sample_tokens=1000 --set tensorboard=true";
+        let arguments = format!("{} {more}", small_run(&place, "here", 1_000_000));
+        let child = place.command("ember-train", &arguments).spawn().unwrap();
+        let [here, elsewhere] = ["here", "elsewhere"].map(|name| place.path(name));
+        let began = Instant::now();
+        while !here.join("latest").exists() && began.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        std::thread::sleep(Duration::from_millis(50)); // in the middle of the sample, which is to be kept there
+        fs::rename(&here, &elsewhere).unwrap();
+        if is_removed {
+            fs::remove_dir_all(&elsewhere).unwrap();
+        }
+        let ran = super::wait(child);
+        assert_eq!(ran.code, Some(1), "{}", ran.err);
+        let line = documented_line(&ran, &["was moved or removed while it trained; put it back and continue with "]);
+        let expected = "error: here was moved or removed while it trained; put it back and continue with \
+                        `ember-train resume here`";
+        assert_eq!(line, expected);
+        assert!(!here.exists(), "a folder of that name has come again");
+        if !is_removed {
+            fs::rename(&elsewhere, &here).unwrap();
+            let latest = fs::read_to_string(here.join("latest")).unwrap();
+            let step: u64 = latest.trim().trim_start_matches("step-").parse().unwrap();
+            place.train(&format!("resume here --device cpu --set max_steps={}", step + 3)).succeeds();
+        }
     }
-    fs::rename(&here, &elsewhere).unwrap();
-    let ran = super::wait(child);
-    assert_eq!(ran.code, Some(1), "{}", ran.err);
-    let line = documented_line(&ran, &["was moved or removed while it trained; put it back and continue with "]);
-    let expected =
-        "error: here was moved or removed while it trained; put it back and continue with `ember-train resume here`";
-    assert_eq!(line, expected);
-    assert!(!here.exists(), "a folder of that name has come again");
-    fs::rename(&elsewhere, &here).unwrap();
-    let latest = fs::read_to_string(here.join("latest")).unwrap();
-    let step: u64 = latest.trim().trim_start_matches("step-").parse().unwrap();
-    place.train(&format!("resume here --device cpu --set max_steps={}", step + 3)).succeeds();
 }
 
 #[test]
