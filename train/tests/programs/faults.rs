@@ -207,6 +207,23 @@ fn stopping_and_resuming_is_shown_to_change_nothing() {
     );
 }
 
+#[test]
+fn a_run_beside_data_of_something_else_is_refused_and_leaves_nothing() {
+    let place = Place::new();
+    place.write("project/data/train.bin", "mine");
+    let ran = place.train(&small_run(&place, "project", 5));
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    documented_line(
+        &ran,
+        &["error: project/data holds other files, train.bin among them, and they might be overwritten; "],
+    );
+    let names = |folder: &str| -> Vec<_> {
+        fs::read_dir(place.path(folder)).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    };
+    assert_eq!([names("project"), names("project/data")], [["data"], ["train.bin"]]);
+    assert_eq!(fs::read_to_string(place.path("project/data/train.bin")).unwrap(), "mine");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_run_that_is_moved_or_removed_while_it_trains_ends_with_a_line() {
