@@ -11,9 +11,9 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-#[cfg(target_os = "linux")]
-use super::small_run;
 use super::{Place, SMALL, text};
+#[cfg(target_os = "linux")]
+use super::{small_run, wait};
 
 /// A terminal of 40 lines: the end that reads the output, and the screen for a program.
 fn terminal() -> (File, File) {
@@ -73,6 +73,34 @@ fn a_run_lives_on_when_its_terminal_is_gone() {
     drop(reader);
     assert!(run.wait().unwrap().success());
     assert_eq!(std::fs::read_to_string(place.path("run/latest")).unwrap().trim(), "step-00000300");
+}
+
+/// Under `nohup`, hangups are ignored.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_whose_terminal_is_closed_saves_and_ends_unless_hangups_are_ignored() {
+    for (hangups, steps, code) in [("--default-signal=HUP", 1_000_000, 130), ("--ignore-signal=HUP", 300, 0)] {
+        let place = Place::new();
+        // Nothing is saved before the end.
+        let run = format!(
+            "{} --set eval_interval=1000000 --set checkpoint_interval=1000000",
+            small_run(&place, "run", steps)
+        );
+        let program = place.command("ember-train", &run);
+        let (mut reader, screen) = terminal();
+        // `setsid -c` makes it the controlling terminal, so that the process gets its hangup.
+        let mut command = Command::new("env");
+        command.args([hangups, "setsid", "-c"]).arg(program.get_program()).args(program.get_args());
+        command.current_dir(place.path("")).env("TERM", "xterm").stdin(screen.try_clone().unwrap());
+        let child = command.stdout(screen.try_clone().unwrap()).stderr(screen).spawn().unwrap();
+        drop(command); // no other process holds the screen
+        await_screen(&mut reader); // the dashboard's
+        drop(reader);
+        assert_eq!(wait(child).code, Some(code), "{hangups}");
+        let saved = std::fs::read_dir(place.path("run/checkpoints")).unwrap().map(|entry| entry.unwrap().file_name());
+        let latest = std::fs::read_to_string(place.path("run/latest")).unwrap();
+        assert_eq!(saved.collect::<Vec<_>>(), [latest.trim()], "{hangups}");
+    }
 }
 
 /// Even if hangups are ignored, as under `nohup`.
