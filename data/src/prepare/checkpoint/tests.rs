@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::prepare::{HoldOut, Manifest, Silent, prepare};
+use crate::prepare::{Dataset, HoldOut, Manifest, Silent, prepare};
 use crate::random::mix;
 use crate::tokenizer::Tokenizer;
 use std::collections::BTreeMap;
@@ -151,6 +151,23 @@ fn interrupted_in_a_spoilt_reading_too() {
     fs::write(place.text("b99.txt"), [prose(7, 400_000).as_bytes(), b"\xe9"].concat()).unwrap();
     fs::remove_file(place.text("c.txt")).unwrap();
     place.check_everywhere();
+}
+
+/// As the program prepares a text anew, with its progress beside the old result.
+#[test]
+fn what_was_prepared_before_stays_beside_the_progress_that_is_kept() {
+    let place = Place::new("bytes");
+    let (whole, stages) = place.whole();
+    let before = PrepareOptions { seed: 1, keep_every: None, ..place.options.clone() };
+    prepare(&before, &Silent).unwrap();
+    let seed = || Dataset::open(&place.options.out).unwrap().manifest.seed;
+    for stop in 1..=stages.len() {
+        let _ = fs::remove_dir_all(place.options.out.join(CHECKPOINT)); // begin anew
+        assert!(matches!(place.stopped_after(stop).0, Err(Error::Interrupted)), "after {stop} of {}", stages.len());
+        assert_eq!(seed(), 1, "after {stop} of {}", stages.len());
+    }
+    prepare(&place.options, &Silent).unwrap();
+    assert!(seed() == 0 && place.files() == whole);
 }
 
 #[test]
