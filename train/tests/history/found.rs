@@ -1,13 +1,16 @@
 //! Histories that once failed, each with the fault that caused it. The operations of a session
-//! change with every version, so each history runs with its event at many different moments.
+//! change with every version, so each history runs with its event at many different moments. At the
+//! end, sessions on disks that lack something.
 
 use std::fs;
+use std::path::Path;
 
 use ember_training::run::folder::METRICS;
 
-use super::history::{End, History, RUN, Session, Settings, Trains};
+use super::disk;
+use super::history::{End, Failure, History, RUN, Session, Settings, Trains};
 use super::library::{Library, scratch};
-use super::witness::Full;
+use super::witness::{Full, Operation};
 use super::{check_history, twins};
 
 /// A session whose disk never fills up.
@@ -100,4 +103,21 @@ fn a_renaming_that_somebody_was_killed_over_is_synced_first() {
     check_at_moments(&QUIET, 40..160, |moment| {
         vec![session(6, End::Kill(moment)), session(6, End::PowerCut(12, moment as u64))]
     });
+}
+
+/// The free space is checked first: a checkpoint that ends in a full disk would fill it for
+/// everybody else.
+#[test]
+fn a_save_without_room_writes_nothing() {
+    let (library, place) = (Library::new(), scratch());
+    library.session(place.path(), &QUIET, &session(6, End::Done));
+    let folder = Path::new(RUN).join("checkpoints");
+    let checkpoints = || disk::read(&place.path().join(&folder)).unwrap();
+    let before = checkpoints();
+    // Enough for a checkpoint, but not for what must stay free beside it.
+    let full = Some(Full { while_at: 0..100_000, room: 1 << 19 });
+    let ran = library.session(place.path(), &QUIET, &Session { full, ..session(12, End::Done) });
+    assert!(matches!(ran.ended, Some(Err(Failure { is_full_disk: true, .. }))), "{:?}", ran.ended);
+    let is_save = |operation: &Operation| matches!(operation, Operation::MakeFolder(path) if path.starts_with(&folder));
+    assert!(!ran.operations.iter().any(is_save) && checkpoints() == before);
 }
