@@ -8,9 +8,9 @@ use std::path::Path;
 use ember_training::run::folder::METRICS;
 
 use super::disk;
-use super::history::{End, Failure, History, RUN, Session, Settings, Trains};
+use super::history::{End, Failure, History, RUN, Ran, Session, Settings, Trains};
 use super::library::{Library, scratch};
-use super::witness::{Full, Operation};
+use super::witness::{Fault, Full, Operation};
 use super::{check_history, twins};
 
 /// A session whose disk never fills up.
@@ -120,4 +120,46 @@ fn a_save_without_room_writes_nothing() {
     assert!(matches!(ran.ended, Some(Err(Failure { is_full_disk: true, .. }))), "{:?}", ran.ended);
     let is_save = |operation: &Operation| matches!(operation, Operation::MakeFolder(path) if path.starts_with(&folder));
     assert!(!ran.operations.iter().any(is_save) && checkpoints() == before);
+}
+
+/// A short run on a disk with this fault, in `place`.
+fn on_a_disk_with(fault: Option<Fault>, place: &Path) -> Ran {
+    let library = Library::new();
+    fault.into_iter().for_each(|fault| library.set_fault(fault));
+    library.session(place, &QUIET, &session(6, End::Done))
+}
+
+/// How often a session synced a file.
+fn file_syncs(ran: &Ran) -> usize {
+    let is_file = |path: &Path| ran.operations.contains(&Operation::MakeFile(path.to_owned()));
+    ran.operations.iter().filter(|operation| matches!(operation, Operation::Sync(path) if is_file(path))).count()
+}
+
+/// Some network disks write folders by themselves and return EINVAL when asked to.
+#[test]
+fn where_no_folder_can_be_synced_a_run_ends_and_its_files_are_synced_all_the_same() {
+    let places = [scratch(), scratch()];
+    let usual = on_a_disk_with(None, places[0].path());
+    let ran = on_a_disk_with(Some(Fault::FolderSync(libc::EINVAL)), places[1].path());
+    assert!(matches!(ran.ended, Some(Ok(()))), "{:?}", ran.ended);
+    assert_eq!(file_syncs(&ran), file_syncs(&usual));
+    assert!(file_syncs(&ran) > 0);
+}
+
+#[test]
+fn a_disk_that_fails_to_sync_a_folder_ends_a_run() {
+    let place = scratch();
+    let ran = on_a_disk_with(Some(Fault::FolderSync(libc::EIO)), place.path());
+    let line = ran.ended.unwrap().unwrap_err().line;
+    assert!(line.ends_with("(os error 5)"), "{line}");
+}
+
+/// Nothing would keep a second process out.
+#[test]
+fn on_a_disk_without_locks_no_run_begins() {
+    let place = scratch();
+    let ran = on_a_disk_with(Some(Fault::Lock(libc::ENOLCK)), place.path());
+    let line = ran.ended.unwrap().unwrap_err().line;
+    assert!(line.contains("has no file locks, which keep a second process out of a run"), "{line}");
+    assert!(!place.path().join(RUN).exists());
 }

@@ -19,7 +19,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use tempfile::TempDir;
 
 use super::history::{End, Failure, RUN, Ran, Session, Settings, Trains};
-use super::witness::{self, Operation};
+use super::witness::{self, Fault, Operation};
 
 /// Nanoseconds that pass each time the clock is read.
 const TICK: u64 = 1_000_000;
@@ -49,6 +49,11 @@ impl Library {
         let options = text::options(&settings.data().unwrap(), library.texts.path().join("tokens")).unwrap();
         prepare::prepare(&options, &prepare::Silent).unwrap();
         library
+    }
+
+    /// Trains on a disk with this fault from now on.
+    pub fn set_fault(&self, fault: Fault) {
+        self.pool.install(|| witness::set_fault(fault));
     }
 
     /// The configuration of a run.

@@ -1,10 +1,10 @@
 //! Records every call by which this process changes files below a watched folder, in order and with
-//! contents, and simulates a full disk there.
+//! contents, and simulates a full disk there, or one that lacks something.
 //!
-//! This file redefines the C library's functions that change files; the linker (in the test) or the
-//! loader (if preloaded into a program) resolves calls to these definitions. Each makes the system
-//! call itself and reports the operation. Each session ends with a check that nothing was missed:
-//! applying the reported operations again must give the same folder.
+//! This file redefines the C library's functions that change or lock files; the linker (in the
+//! test) or the loader (if preloaded into a program) resolves calls to these definitions. Each makes
+//! the system call itself and reports the operation. Each session ends with a check that nothing was
+//! missed: applying the reported operations again must give the same folder.
 
 #![allow(unsafe_code)] // redefines functions of the C library
 
@@ -44,6 +44,16 @@ pub struct Full {
     pub while_at: Range<usize>,
     /// Bytes still free.
     pub room: u64,
+}
+
+/// What a disk cannot do, with the error that says so.
+#[derive(Clone, Copy)]
+#[allow(dead_code, reason = "a program has the machine's disk")]
+pub enum Fault {
+    /// Sync a folder.
+    FolderSync(c_int),
+    /// Lock a file.
+    Lock(c_int),
 }
 
 /// Instructions for the witness when it is preloaded into a program.
@@ -146,8 +156,13 @@ fn path_of(file: c_int) -> Option<PathBuf> {
 /// Fails a call with ENOSPC; it counts as an operation.
 fn refuse(path: Option<&Path>) -> c_long {
     path.map(|path| with_watch(path, |watch, _| watch.count += 1));
+    fail(libc::ENOSPC)
+}
+
+/// Fails a call with this error.
+fn fail(error: c_int) -> c_long {
     // SAFETY: the address of this thread's errno.
-    unsafe { *libc::__errno_location() = libc::ENOSPC };
+    unsafe { *libc::__errno_location() = error };
     -1
 }
 
@@ -224,12 +239,37 @@ fn make_folder_at(at: c_int, name: *const c_char, mode: libc::mode_t) -> c_int {
 }
 
 fn sync(file: c_int, call: c_long) -> c_int {
+    if let Some(Fault::FolderSync(error)) = fault()
+        && path_of(file).is_some_and(|path| path.is_dir())
+    {
+        return fail(error) as c_int;
+    }
     // SAFETY: the caller's own argument.
     let done = unsafe { libc::syscall(call, file) };
     report(path_of(file).as_deref(), done, Operation::Sync) as c_int
 }
 
+fn lock(file: c_int, how: c_int) -> c_int {
+    if let Some(Fault::Lock(error)) = fault() {
+        return fail(error) as c_int;
+    }
+    // SAFETY: the caller's own arguments.
+    unsafe { libc::syscall(libc::SYS_flock, file, how) as c_int }
+}
+
+fn fault() -> Option<Fault> {
+    FAULT.try_with(Cell::get).ok().flatten()
+}
+
+/// Gives the disk of this thread a fault.
+#[allow(dead_code, reason = "a program has the machine's disk")]
+pub fn set_fault(fault: Fault) {
+    FAULT.with(|cell| cell.set(Some(fault)));
+}
+
 thread_local! {
+    /// The fault of a thread's disk.
+    static FAULT: Cell<Option<Fault>> = const { Cell::new(None) };
     /// The simulated clock of a thread: its next reading and the increment of each, in nanoseconds.
     static CLOCK: Cell<Option<(u64, u64)>> = const { Cell::new(None) };
 }
@@ -267,6 +307,7 @@ calls! {
     mkdir(name: *const c_char, mode: libc::mode_t) -> c_int = make_folder_at(libc::AT_FDCWD, name, mode);
     fsync(file: c_int) -> c_int = sync(file, libc::SYS_fsync);
     fdatasync(file: c_int) -> c_int = sync(file, libc::SYS_fdatasync);
+    flock(file: c_int, how: c_int) -> c_int = lock(file, how);
     statvfs64(name: *const c_char, found: *mut libc::statvfs) -> c_int = free(name, found);
     clock_gettime(clock: libc::clockid_t, now: *mut libc::timespec) -> c_int = read_clock(clock, now);
 }

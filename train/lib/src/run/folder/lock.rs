@@ -141,6 +141,13 @@ mod tests {
         assert!(pipe.exists());
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_disk_without_locks_is_told_from_one_that_fails() {
+        let [enolck, einval, eopnotsupp, eio] = [37, 22, 95, 5].map(io::Error::from_raw_os_error);
+        assert!([enolck, einval, eopnotsupp].iter().all(is_unsupported) && !is_unsupported(&eio));
+    }
+
     #[test]
     fn who_looks_at_a_run_keeps_nobody_from_resuming_it() {
         let folder = tempfile::tempdir().unwrap();
