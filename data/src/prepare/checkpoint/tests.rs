@@ -187,9 +187,16 @@ fn interrupted_again_and_again() {
 #[test]
 fn of_another_text_other_settings_or_another_version_nothing_is_gone_on_with() {
     type Change = fn(&mut Place);
-    let changes: [Change; 4] = [
+    let changes: [Change; 5] = [
         |place| {
             fs::write(place.text("b0.txt"), "Something else, and it is longer than it was before. ".repeat(9)).unwrap()
+        },
+        |place| {
+            // As long as before: only its time of modification tells it from the text that was read.
+            let text = fs::read_to_string(place.text("b0.txt")).unwrap().replace("Write", "Wrote");
+            fs::write(place.text("b0.txt"), text).unwrap();
+            let file = fs::File::options().write(true).open(place.text("b0.txt")).unwrap();
+            file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
         },
         |place| place.options.seed = 1,
         |place| fs::write(place.options.out.join(CHECKPOINT).join(OWNER), "another version").unwrap(),

@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
 
 use super::*;
+use crate::source::Clean;
 
 #[test]
 fn unfinished_and_damaged_folders_do_not_open() {
@@ -111,6 +113,34 @@ fn the_fingerprint_follows_what_was_asked_for() {
     options.seed = 0;
     std::fs::write(&path, "other").unwrap();
     assert_ne!(options.fingerprint().unwrap(), first);
+    // An edit that leaves the length as it was changes the time of modification.
+    std::fs::write(&path, "two").unwrap();
+    File::options().write(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    assert_ne!(options.fingerprint().unwrap(), first);
+}
+
+#[test]
+fn every_option_changes_the_fingerprint() {
+    let folder = folder_of(&[("a.txt", b"one")]);
+    let asked = options(folder.path(), vec![Input::Path(folder.path().join("texts/a.txt"))], "chars");
+    let changes: [fn(&mut PrepareOptions); 10] = [
+        |options| options.inputs.push(Input::Stories { count: 1 }),
+        |options| options.reading.field = "body".to_owned(),
+        |options| options.reading.encoding = Some(encoding_rs::UTF_8),
+        |options| options.reading.clean = Clean::All,
+        |options| options.reading.clean = Clean::Off,
+        |options| options.tokenizer = "bytes".parse().unwrap(),
+        |options| options.val_fraction = 0.2,
+        |options| options.hold_out = HoldOut::Last,
+        |options| options.mask = true,
+        |options| options.seed = 1,
+    ];
+    let mut fingerprints = BTreeSet::from([asked.fingerprint().unwrap()]);
+    for change in changes {
+        let mut changed = asked.clone();
+        change(&mut changed);
+        assert!(fingerprints.insert(changed.fingerprint().unwrap()), "{changed:?}");
+    }
 }
 
 #[test]
