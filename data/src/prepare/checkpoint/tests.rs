@@ -346,6 +346,28 @@ fn nothing_is_left_where_a_text_is_refused_after_all() {
 }
 
 #[test]
+fn a_record_is_due_after_the_interval_and_later_where_saving_is_slow() {
+    let folder = tempfile::tempdir().unwrap();
+    let [hour, millisecond, nanosecond] =
+        [Duration::from_secs(3600), Duration::from_millis(1), Duration::from_nanos(1)];
+    // Every save is slow beside a nanosecond, and none beside an hour.
+    for (every, is_due, wait) in [
+        (hour, false, hour..=hour),
+        (millisecond, true, millisecond..=MAX_SELDOM * millisecond),
+        (nanosecond, true, MAX_SELDOM * nanosecond..=MAX_SELDOM * nanosecond),
+    ] {
+        let out = folder.path().to_owned();
+        let options = PrepareOptions { out, keep_every: Some(every), ..PrepareOptions::default() };
+        let mut checkpoint = Checkpoint::open(&options, "", &Silent).unwrap();
+        let opened = checkpoint.last;
+        std::thread::sleep(2 * millisecond);
+        assert_eq!(checkpoint.is_due(), is_due, "{every:?}");
+        checkpoint.save(Record::Survey, &0).unwrap();
+        assert!(checkpoint.last > opened && wait.contains(&checkpoint.wait), "{every:?}: {:?}", checkpoint.wait);
+    }
+}
+
+#[test]
 fn where_nothing_is_to_be_kept_nothing_is() {
     let mut place = Place::new("bytes");
     place.options.keep_every = None;
