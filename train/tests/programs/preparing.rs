@@ -83,6 +83,31 @@ fn an_interrupted_prepare_says_that_it_goes_on_and_where() {
     assert!(files(&place.path("stopped")) == files(&place.path("whole")));
 }
 
+/// The limit on a file's size, of one or two MB depending on the shell's unit, stands for a full
+/// disk: the training tokens exceed it, the records do not.
+#[cfg(unix)]
+#[test]
+fn a_prepare_that_has_no_room_keeps_its_progress_and_what_was_there() {
+    let place = Place::new();
+    place.write("words/0.txt", text().repeat(100));
+    place.train(&format!("{LINE} --out whole")).succeeds();
+    place.write("before.txt", text());
+    place.train("prepare before.txt --tokenizer chars --out tokens").succeeds();
+    let before = files(&place.path("tokens"));
+    let program = place.command("ember-train", "").get_program().to_owned();
+    let script = format!("ulimit -f 2000; exec {} {LINE} --out tokens", program.display());
+    let limited = Command::new("sh").args(["-c", &script]).current_dir(place.0.path()).output().unwrap();
+    let ran = Ran::from(limited);
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    let line = "progress is kept in tokens; run the same command again to continue";
+    assert!(ran.err.lines().any(|shown| shown == line), "{}", ran.err);
+    let stays = |(name, content): &(String, Vec<u8>)| fs::read(place.path("tokens").join(name)).unwrap() == *content;
+    assert!(before.iter().all(stays), "what was prepared before is lost");
+    let ran = place.train(&format!("{LINE} --out tokens")).succeeds();
+    assert!(ran.err.contains("tokens: resuming the encoding in words/"), "{}", ran.err);
+    assert!(files(&place.path("tokens")) == files(&place.path("whole")));
+}
+
 #[cfg(unix)]
 fn holds_unfinished(folder: &Path) -> bool {
     let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
