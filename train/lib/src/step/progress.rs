@@ -84,8 +84,10 @@ impl DataChecksums {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluations {
     /// The step last evaluated.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub last: Option<u64>,
     /// The evaluation with the lowest validation loss.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub best: Option<Best>,
     /// Evaluations after `best`.
     pub since_best: u64,
