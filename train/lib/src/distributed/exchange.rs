@@ -15,7 +15,7 @@ use crate::error::{GroupError, Result};
 /// Most values in one bucket, unless a single parameter has more: 25 MiB of float32. Smaller
 /// buckets would cost time waiting for the slowest process, larger ones memory for a second
 /// gradient.
-const BUCKET: usize = 25 << 18;
+pub(super) const BUCKET: usize = 25 << 18;
 
 /// The model with rank 0's weights.
 ///
@@ -83,13 +83,25 @@ pub fn all_reduce_mean(
     group: &dyn ProcessGroup,
     gpt: &Gpt,
     loss: f64,
+    gradients: GradientsParams,
+    stop: bool,
+) -> Result<(f64, GradientsParams, bool)> {
+    all_reduce_mean_by(BUCKET, group, gpt, loss, gradients, stop)
+}
+
+/// As [`all_reduce_mean`], in buckets of at most `limit` values.
+pub(super) fn all_reduce_mean_by(
+    limit: usize,
+    group: &dyn ProcessGroup,
+    gpt: &Gpt,
+    loss: f64,
     mut gradients: GradientsParams,
     stop: bool,
 ) -> Result<(f64, GradientsParams, bool)> {
     if group.size() == 1 {
         return Ok((loss, gradients, stop));
     }
-    let buckets = buckets(gpt.parameters(), BUCKET);
+    let buckets = buckets(gpt.parameters(), limit);
     // Loss and stop are sent with the last bucket.
     let mut extra = [loss as f32, f32::from(u8::from(stop))];
     for (number, bucket) in buckets.iter().enumerate() {

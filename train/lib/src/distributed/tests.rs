@@ -10,7 +10,7 @@ use itertools::Itertools;
 use proptest::prelude::*;
 use rand_chacha::rand_core::Rng;
 
-use super::{threads::ThreadGroup, *};
+use super::{exchange::BUCKET, threads::ThreadGroup, *};
 use crate::differences::largest_difference;
 use crate::error::{Error, GroupError};
 use crate::run::evaluate::evaluate;
@@ -45,7 +45,8 @@ struct Trained {
     val_loss: f64,
 }
 
-fn train(group: &dyn ProcessGroup, micro_batch: usize) -> Trained {
+/// Trains with gradients that are exchanged in buckets of at most `bucket` values.
+fn train(group: &dyn ProcessGroup, micro_batch: usize, bucket: usize) -> Trained {
     let windows = TrainWindows::new(&tokens(2000), CONTEXT, 5, WindowRule::Anywhere, None).unwrap();
     let mut gpt = model();
     // An epsilon far above rounding: for gradients that are 0 by symmetry (the keys' biases), AdamW
@@ -60,7 +61,8 @@ fn train(group: &dyn ProcessGroup, micro_batch: usize) -> Trained {
         let passes = Passes { step, first_pass, ..Passes::plain(micro_batch, 1) };
         let own = gradient(&gpt, &windows, share, passes, &|| false).unwrap();
         let Gradient { loss, gradients } = own.unwrap();
-        let (loss, gradients, stop) = exchange::all_reduce_mean(group, &gpt, loss, gradients, step == 4).unwrap();
+        let exchanged = exchange::all_reduce_mean_by(bucket, group, &gpt, loss, gradients, step == 4);
+        let (loss, gradients, stop) = exchanged.unwrap();
         assert_eq!(stop, step == 4);
         let norm = global_norm(&gpt, &gradients);
         gpt = optimizer.step(gpt, gradients, clip_scale(norm, 1.0), 3e-3);
@@ -76,11 +78,13 @@ fn train(group: &dyn ProcessGroup, micro_batch: usize) -> Trained {
 
 #[test]
 fn one_two_and_four_processes_learn_the_same_to_rounding_and_each_the_same_bits_twice() {
-    let alone = train(&Alone, 4);
+    let alone = train(&Alone, 4, BUCKET);
     for size in [2, 4] {
-        let group = ThreadGroup::run(size, |group| train(group, 4));
+        let group = ThreadGroup::run(size, |group| train(group, 4, BUCKET));
         assert!(group.windows(2).all(|pair| pair[0] == pair[1]), "the processes disagree");
-        assert_eq!(group, ThreadGroup::run(size, |group| train(group, 4)), "another run, other bits");
+        assert_eq!(group, ThreadGroup::run(size, |group| train(group, 4, BUCKET)), "another run, other bits");
+        // Some parameters are larger than such a bucket, some share one.
+        assert_eq!(group, ThreadGroup::run(size, |group| train(group, 4, 500)), "in many buckets, other bits");
         // Six steps at 3e-3 move a weight by up to 2e-2.
         let difference = largest_difference(&alone.weights, &group[0].weights);
         assert!(difference < 2e-6, "{size} processes: weights differ by {difference}");
