@@ -12,7 +12,7 @@
 //! Invariants:
 //! 1. No text is in both the training and the validation split: a document is on one side, or cut
 //!    once between them; near-duplicates too, as long as other text can validate.
-//! 2. A prepared folder opens only if it is complete and undamaged.
+//! 2. A prepared folder opens only if it is complete and its files are those of its manifest.
 //! 3. The tokens of a window are a pure function of (seed, index of the window), so that the data
 //!    position of a run is one integer.
 //! 4. Memory does not grow with the size of the text, except for one bit per document and a record

@@ -1,5 +1,5 @@
-//! A prepared folder: its manifest, and opening it, which succeeds only if it is complete and
-//! undamaged.
+//! A prepared folder: its manifest, and opening it, which succeeds only if it is complete and its
+//! files are those that the manifest describes.
 
 use super::{checkpoint::CHECKPOINT, encode::SplitCounts, reading::Source, report::Report};
 use crate::ngrams::MAX_ORDER;
@@ -86,7 +86,7 @@ pub struct Marks {
     pub forgetful_loss: f64,
 }
 
-/// A prepared folder, complete and undamaged.
+/// A prepared folder, complete, with the files that its manifest describes.
 pub struct Dataset {
     /// The folder's description of itself.
     pub manifest: Manifest,
@@ -137,8 +137,8 @@ impl Dataset {
         is_prepared(dir) || dir.join(CHECKPOINT).is_dir()
     }
 
-    /// Opens a prepared folder and checks every file in it, checksums included, against the
-    /// manifest.
+    /// Opens a prepared folder and checks every other file in it, checksums included, against the
+    /// manifest. The manifest has no checksum of its own: if it can be parsed, it is trusted.
     ///
     /// # Errors
     /// They name the file that is missing, unfinished, damaged or of another version.
