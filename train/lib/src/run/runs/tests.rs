@@ -4,7 +4,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::run::checkpoint::OF_TRAINING;
-use crate::run::folder::{LOCK, REMOVING, RunFolder};
+use crate::run::folder::{LOCK, REMOVING, REPORTS, RunFolder};
+use crate::run::small_run;
 use crate::step::progress::{DataChecksums, Progress};
 
 /// A run in `place` at `step` of 20, with this validation loss there.
@@ -333,6 +334,23 @@ fn a_run_in_use_stays_and_all_of_another_goes() {
     let removal = Removal::new(&path).unwrap();
     assert!(removal.bytes() > 7);
     removal.carry_out().unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_runs_write_beside_their_checkpoints_goes_with_them() {
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("a");
+    let settings = "max_steps = 2\nsample_tokens = 2\nema_decay = 0.9\ntensorboard = true\n";
+    small_run::train(small_run::begin(&path, settings));
+    let run = RunFolder::open(&path).unwrap();
+    fs::create_dir(run.file(REPORTS)).unwrap();
+    for attempt in [1, 2] {
+        fs::write(run.not_finite_report(2, attempt), "{}").unwrap();
+    }
+    drop(run);
+    assert!(path.join("samples").is_dir() && path.join("tensorboard").is_dir());
+    Removal::new(&path).unwrap().carry_out().unwrap();
     assert!(!path.exists());
 }
 
