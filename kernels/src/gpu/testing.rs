@@ -9,7 +9,8 @@ use ember_host::panics::quietly;
 
 pub use crate::testing::largest_difference;
 
-/// The first GPU found, if it multiplies correctly; otherwise prints a line and returns `None`.
+/// The first GPU found, if it multiplies correctly; otherwise prints a line and returns `None`, or
+/// fails if `REQUIRE_WGPU` is set and wgpu was asked.
 fn find(name: &str, list: fn() -> Vec<(Device, Adapter)>) -> Option<Device> {
     let first = quietly(list).unwrap_or_default().into_iter().map(|(device, _)| device).next();
     let multiplies = |device: &Device| {
@@ -19,6 +20,7 @@ fn find(name: &str, list: fn() -> Vec<(Device, Adapter)>) -> Option<Device> {
     };
     let found = first.filter(multiplies);
     if found.is_none() {
+        assert!(name != "wgpu" || std::env::var_os("REQUIRE_WGPU").is_none(), "no wgpu");
         println!("SKIPPED: no {name}");
     }
     found

@@ -1,5 +1,6 @@
 //! wgpu computes the CPU's numbers: logits, loss, gradients and optimizer steps. Runs on any
-//! adapter, including software Vulkan; without one it prints that it is skipped.
+//! adapter, including software Vulkan; without one it prints that it is skipped, or fails if
+//! `REQUIRE_WGPU` is set.
 #![allow(clippy::unwrap_used)]
 
 mod company;
@@ -36,6 +37,7 @@ fn gpu() -> Option<Device> {
     match select(DeviceChoice::Wgpu(None)) {
         Ok(selected) => Some(selected.device),
         Err(error) => {
+            assert!(std::env::var_os("REQUIRE_WGPU").is_none(), "{error}");
             println!("SKIPPED: {error:#}");
             None
         }
