@@ -172,7 +172,8 @@ keys! {
              norms, softmax and loss are always float32", ["dtype"];
         activation_checkpointing: bool = false, Flag, "",
             "keep only each block's input and recompute the rest in the backward pass: less \
-             memory, a third more time", ["gradient_checkpointing", "checkpoint_activations"];
+             memory, a third more time; unless set, switched on if not one window fits without it",
+            ["gradient_checkpointing", "checkpoint_activations"];
         optimizer: OptimizerKind = auto, Choice(&["adamw", "muon"]), "",
             "muon: orthogonal steps for the blocks' matrices, AdamW for the rest", [];
         learning_rate: f64 = auto, Real(1e-12, 1.0), "",
@@ -210,8 +211,8 @@ keys! {
         label_smoothing: f64 = 0.0, Below(0.0, 1.0), "probability",
             "share of the target that is spread evenly over all tokens", [];
         calibrate: bool = auto, Flag, "",
-            "divide the logits of saved models by the temperature with the lowest validation loss: a \
-             model that has read its text often is overconfident", [];
+            "divide the logits of saved models by a temperature that each evaluation moves towards the \
+             lowest validation loss: a model that has read its text often is overconfident", [];
         ema_decay: f64 = 0.0, Below(0.0, NEAR_ONE), "",
             "decay of a moving average of the weights, evaluated and saved beside them; 0: none, \
              0.999 is usual", [];
