@@ -1,9 +1,9 @@
 //! Fuzz targets for every reader of foreign data, each called with arbitrary bytes.
 //!
-//! The crate has a table of [`harnesses`], in one file for each room whose readers they call, and
-//! [limits] on the memory and time of reading an input. This package's program runs them on inputs
-//! that libFuzzer mutates for coverage (`tools/fuzz/run`); the test `replay` runs them on the
-//! stored inputs: `seeds`, and `regressions`, which once triggered a fault.
+//! The crate has a table of [`harnesses`], in one file for each area of the code, and [limits] on
+//! the memory and time of reading an input. This package's program runs them on inputs that
+//! libFuzzer mutates for coverage (`tools/fuzz/run`); the test `replay` runs them on the stored
+//! inputs: `seeds`, and `regressions`, which once triggered a fault.
 //!
 //! A harness requires that the reader ends within the limits, with a value that keeps the reader's
 //! promises or with an error of one line, which names the file. A panic is a fault, unless the
@@ -24,9 +24,9 @@ mod zip;
 
 pub use harness::Harness;
 
-/// All harnesses, by room.
+/// All harnesses, by area.
 pub fn harnesses() -> impl Iterator<Item = &'static Harness> {
-    let rooms = [
+    let areas = [
         formats::HARNESSES,
         folders::HARNESSES,
         prepared::HARNESSES,
@@ -36,5 +36,5 @@ pub fn harnesses() -> impl Iterator<Item = &'static Harness> {
         training::HARNESSES,
         program::HARNESSES,
     ];
-    rooms.into_iter().flatten()
+    areas.into_iter().flatten()
 }
