@@ -2,7 +2,7 @@
 
 use std::{io::Read, time::Instant};
 
-use ember_data::{prepare::Dataset, source::LeftOut, source::ReadOptions};
+use ember_data::{prepare::Dataset, source::LeftOut};
 use ember_host::files::read_whole;
 use serde_json::{Map, Value, json};
 
@@ -11,6 +11,7 @@ use ember_study::copied::{
 };
 use ember_training::run::text::data_of;
 
+use super::reading::ReadingArgs;
 use crate::prelude::*;
 
 /// Arguments of `copied`.
@@ -33,6 +34,12 @@ pub struct CopiedArgs {
     /// Field of JSON Lines and CSV, or column of Parquet, that holds the text of --corpus [default: text]
     #[arg(long, value_name = "NAME")]
     pub field: Option<String>,
+    /// Encoding of text of --corpus that has no byte order mark [default: UTF-8, else guessed]
+    #[arg(long, value_name = "NAME")]
+    pub encoding: Option<String>,
+    /// What to clean in the text of --corpus: auto, all or off, as in `prepare` [default: auto]
+    #[arg(long, value_name = "WHAT")]
+    pub clean: Option<String>,
     /// Least length of a copied span, in characters [default: 50, or 1 with --min-words]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub min_chars: Option<u32>,
@@ -105,11 +112,12 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
 /// The training text, and the validation text if there is one.
 fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Documents>)> {
     if !args.corpus.is_empty() {
-        let mut options = ReadOptions::default();
-        if let Some(field) = &args.field {
-            options.field.clone_from(field);
-        }
-        let documents = Documents::from_files(&args.corpus, &options)?;
+        let reading = ReadingArgs {
+            field: args.field.clone().unwrap_or_else(|| "text".to_owned()),
+            encoding: args.encoding.clone(),
+            clean: args.clean.clone().unwrap_or_else(|| "auto".to_owned()),
+        };
+        let documents = Documents::from_files(&args.corpus, &reading.options()?)?;
         // Of a folder, files that cannot be read are skipped, and these may be all.
         ensure!(
             !documents.is_blank(),
@@ -124,8 +132,10 @@ fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Docu
         }
         return Ok((documents, None));
     }
-    let line = "--field needs --corpus, whose texts it applies to; give both or neither";
-    ensure!(args.field.is_none(), UsageError::new(line));
+    let of_corpus = [("--field", &args.field), ("--encoding", &args.encoding), ("--clean", &args.clean)];
+    if let Some((flag, _)) = of_corpus.iter().find(|(_, value)| value.is_some()) {
+        bail!(UsageError::new(format!("{flag} needs --corpus, whose texts it applies to; give both or neither")));
+    }
     let folder = data_of(args.run.as_deref())
         .map_err(|error| anyhow!("{:#}; or name the text to search with --corpus", wording::reworded(error.into())))?;
     notes.say(format!("training text: {}", folder.display()));
@@ -327,6 +337,8 @@ mod tests {
                 run: None,
                 corpus: vec![folder.path().to_owned()],
                 field: field.map(str::to_owned),
+                encoding: None,
+                clean: None,
                 min_chars: None,
                 min_words: None,
                 html: None,

@@ -93,6 +93,20 @@ fn a_file_that_cannot_be_used_is_left_out_of_a_folder_and_said() {
 }
 
 #[test]
+fn copied_reads_a_corpus_in_the_encoding_that_is_named() {
+    let place = Place::new();
+    let text = "un café et un thé, puis un café et deux thés, et rien de plus, jamais";
+    place.write("written.txt", text);
+    place.write("latin1.txt", text.chars().map(|character| u8::try_from(character).unwrap()).collect::<Vec<_>>());
+    let copied = |encoding: &str| {
+        let ran = place.train(&format!("copied written.txt --corpus latin1.txt --encoding {encoding} --format json"));
+        ran.succeeds().json()[0]["copied_characters"].as_u64().unwrap()
+    };
+    assert!(copied("latin1") > 50);
+    assert_eq!(copied("koi8-r"), 0, "no letter with an accent is the same");
+}
+
+#[test]
 fn a_long_text_with_two_notes_gets_the_context_that_it_bears() {
     let place = Place::new();
     place.write("writing/novel.txt", text().repeat(4));

@@ -282,6 +282,7 @@ pub const CASES: &[(&str, &str)] = &[
     ("ember-train", "copied missing.txt a-run"),
     ("ember-train", "copied count.txt missing"),
     ("ember-train", "copied count.txt a-run --field body"),
+    ("ember-train", "copied count.txt a-run --encoding latin1"),
     ("ember-train", "copied count.txt truncated"),
     ("ember-train", "copied count.txt --corpus unusable"),
     ("ember-train", "exposure missing"),
