@@ -78,7 +78,8 @@ pub fn private_line(private: &[(Kind, String)]) -> String {
     };
     let kinds: Vec<String> = by_kind(private).iter().map(of_kind).collect();
     format!(
-        "these texts contain {}; check whether you want to share them, or train on a text without them (--mask)",
+        "these texts contain {}; check whether you want to share them, or train on a text without them (prepare --mask; in run: \
+         --set mask=true)",
         kinds.join(", ")
     )
 }
@@ -221,6 +222,7 @@ mod tests {
         let line = private_line(&private);
         let mails = r#"9 e-mail addresses ("a0\u{1b}@b.org", "a1\u{1b}@b.org", "a2\u{1b}@b.org", ...)"#;
         assert!(line.contains(&format!(r#"contain {mails}, 1 telephone number ("030 1234567"); check"#)), "{line}");
+        assert!(line.ends_with("without them (prepare --mask; in run: --set mask=true)"), "{line}");
         assert_eq!(
             json!(by_kind(&private)),
             json!([
