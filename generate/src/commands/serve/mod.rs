@@ -114,7 +114,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(4..))]
     tokens_per_step: u16,
 
-    /// Memory for each model's KV cache: the running texts, and prefixes that may be used again
+    /// Memory for each model's KV cache: the running texts, and prefixes that may be used again;
+    /// never more than 256 times the model's context
     #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     cache_mib: u32,
 

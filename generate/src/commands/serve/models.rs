@@ -150,6 +150,11 @@ impl Passes {
 /// is useful.
 const MAX_CONTEXTS: usize = 256;
 
+/// Most cache positions that a request may take, however large --cache-mib is.
+pub(super) fn most_usable_slots(context_length: usize) -> usize {
+    Limits { tokens_per_step: 1, slots: MAX_CONTEXTS * context_length }.usable_slots()
+}
+
 /// How often to check whether there is memory for a model.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 

@@ -6,6 +6,7 @@ use ember_decoding::generate::rows_at_once;
 use ember_model::GptConfig;
 
 use super::error::ApiError;
+use super::models::most_usable_slots;
 
 /// Most traced candidates per step: each is ranked among all tokens.
 const MAX_TRACED: usize = 200;
@@ -163,9 +164,11 @@ pub(super) fn check_slots(
     let batch = |prompts: &[Vec<u32>]| prompts.iter().map(most).fold(0, usize::saturating_add);
     let slots = prompts.chunks(together.max(1)).map(batch).max().unwrap_or(0);
     if slots > usable_slots {
+        let may_fit = slots <= most_usable_slots(context_length);
+        let larger = if may_fit { ", or start the server with a larger --cache-mib" } else { "" };
         return Err(ApiError::invalid(format!(
             "this may take {slots} positions of the KV cache, which has {usable_slots}; ask for fewer or shorter \
-             texts, or start the server with a larger --cache-mib"
+             texts{larger}"
         )));
     }
     Ok(())
@@ -192,6 +195,7 @@ fn followers(config: &GenerationConfig) -> usize {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use ember_decoding::config::Strategy;
 
     use super::*;
@@ -217,5 +221,15 @@ mod tests {
             let fits = |usable| check_slots(&vec![vec![1; 4]; prompts], &config, 64, usable).is_ok();
             assert!(fits(slots) && !fits(slots - 1), "{prompts} of {config:?}");
         }
+    }
+
+    #[test]
+    fn a_larger_cache_is_advised_only_if_the_texts_can_fit_in_one() {
+        let config = GenerationConfig { max_new_tokens: 64, strategy: Strategy::Greedy, ..GenerationConfig::default() };
+        let is_advised = |prompts| {
+            let refused = check_slots(&vec![vec![1; 4]; prompts], &config, 64, 100).unwrap_err();
+            format!("{refused:?}").contains("larger --cache-mib")
+        };
+        assert!(is_advised(192) && !is_advised(193));
     }
 }
