@@ -367,9 +367,7 @@ test("texts are still there after a reload, and as a file elsewhere", { skip }, 
   await rest(page);
   assert.deepEqual(await tokens(page), before);
   assert.equal(await page.locator("#seed").inputValue(), "10");
-  await drawer(page, "texts");
-  const [download] = await Promise.all([page.waitForEvent("download"), page.locator("#export").click()]);
-  const file = await download.path();
+  const file = await exported(page);
   assert.ok(JSON.parse(readFileSync(file, "utf8")).tree);
   await onPlayground({}, async (elsewhere) => {
     await drawer(elsewhere, "texts");
@@ -386,6 +384,44 @@ test("texts are still there after a reload, and as a file elsewhere", { skip }, 
     }
   });
 }));
+
+/** The file that Export gives. */
+async function exported(page) {
+  await drawer(page, "texts");
+  const [download] = await Promise.all([page.waitForEvent("download"), page.locator("#export").click()]);
+  return download.path();
+}
+
+const importing = "what is imported while a text is written is what was exported, before its first token and after";
+test(importing, { skip }, () => onPlayground({}, async (page) => {
+  await written(page, BEGINNING, { tokens: 12 });
+  const before = await tokens(page);
+  const file = await exported(page);
+  let isHeld = true; // what would be written waits for its first token
+  await page.route("**/v1/completions", (route) => (isHeld && route.request().postDataJSON().stream ? null : route.continue()));
+  for (isHeld of [true, false]) {
+    await forgetAll(page); // so that the new nodes have the numbers of those in the file
+    await set(page, { tokens: 20000 });
+    await type(page, BEGINNING);
+    await page.keyboard.press("Control+Enter");
+    if (isHeld) await page.locator("#stop:enabled").waitFor();
+    else await page.locator("#text .token:not(.given)").nth(5).waitFor({ state: "attached" });
+    await page.locator("#import-file").setInputFiles(file);
+    await page.locator("#write:enabled").waitFor();
+    await page.waitForFunction((length) => document.querySelectorAll("#text .token").length === length, before.length);
+    await rest(page);
+    assert.deepEqual(await tokens(page), before);
+  }
+  await opened(page);
+  assert.deepEqual(await tokens(page), before, "and is kept so");
+}));
+
+async function forgetAll(page) {
+  await drawer(page, "texts");
+  await page.locator("#drawer-texts button", { hasText: "Forget all" }).click();
+  await page.locator("#drawer-texts button", { hasText: "Really forget all?" }).click();
+  await page.locator("#text.empty").waitFor();
+}
 
 /** The same texts with two additional nodes that point to each other. */
 function inACircle({ tree, ...kept }) {

@@ -23,6 +23,7 @@ async function readFacts(model) {
 /** Switches to a model. Returns whether the text has to be tokenized again. */
 async function useModel(model) {
   const { alphabet, ...facts } = await factsOf(model);
+  if (alphabet !== app.alphabet) await stopWriting();
   Object.assign(props, facts);
   settings.model = model;
   byId("tab-chat").hidden = !props.chat_template;

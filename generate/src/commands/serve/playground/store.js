@@ -38,6 +38,7 @@ async function takeOver(text) {
   const model = props.models.includes(own.model) ? own.model : settings.model;
   const knobs = Object.fromEntries(Object.entries(own.knobs ?? {}).filter(([name]) => knobNamed(name)));
   await factsOf(model); // from here on nothing can fail
+  await stopWriting();
   Object.assign(settings, own, { model, knobs });
   // The model gets the tree of its tokenizer, which need not be the one last shown.
   Object.assign(app, { alphabet: null, others });
@@ -100,13 +101,14 @@ function drawTexts() {
 }
 
 /** The button itself asks for confirmation, so that an accidental press forgets nothing. */
-function forgetAll(event) {
+async function forgetAll(event) {
   const button = event.currentTarget;
   if (button.dataset.sure === undefined) {
     button.dataset.sure = "";
     button.textContent = "Really forget all?";
     return;
   }
+  await stopWriting();
   Object.assign(app, { tree: newTree(), current: 0, others: {} });
   keepNow();
   show(0);

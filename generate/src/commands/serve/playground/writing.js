@@ -8,6 +8,14 @@ async function write(parent, request) {
     say("This text was written already: the same seed gives the same text. Press Another for the next seed.");
     return;
   }
+  writingEnded = addTexts(parent, request);
+  await writingEnded;
+}
+
+/** Resolves once nothing is being written: what came is in the tree, and the rest is cleared away. */
+let writingEnded = Promise.resolve();
+
+async function addTexts(parent, request) {
   const before = tokensTo(app.tree, parent);
   const begin = (_, index) => addChild(app.tree, parent, [], { how: { request, index, from: 0 }, by: request.model });
   const nodes = Array.from({ length: request.n ?? 1 }, begin);
@@ -80,8 +88,10 @@ function setBusy(busy) {
   awaits("words", busy);
 }
 
+/** Stops the writing. Await it before another tree is shown: the nodes being filled belong to this one. */
 function stopWriting() {
   app.writing?.abort();
+  return writingEnded;
 }
 
 /** Write: continues the text at its end. */
