@@ -416,10 +416,28 @@ test(importing, { skip }, () => onPlayground({}, async (page) => {
   assert.deepEqual(await tokens(page), before, "and is kept so");
 }));
 
+test("all texts go by a second press only, and not by one after the button was left", { skip }, () => onPlayground({}, async (page) => {
+  await type(page, BEGINNING);
+  await rest(page);
+  await drawer(page, "texts");
+  for (const [name, words] of [["forget", "Forget all"], ["import", "Import"]]) {
+    const button = page.locator(`#${name}`);
+    await button.click();
+    assert.notEqual(await button.textContent(), words);
+    await page.locator("#text").focus();
+    assert.equal(await button.textContent(), words);
+  }
+  assert.equal(await shownText(page), BEGINNING);
+  await page.locator("#import").click();
+  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.locator("#import").click()]);
+  assert.equal(chooser.isMultiple(), false);
+  await forgetAll(page);
+}));
+
 async function forgetAll(page) {
   await drawer(page, "texts");
-  await page.locator("#drawer-texts button", { hasText: "Forget all" }).click();
-  await page.locator("#drawer-texts button", { hasText: "Really forget all?" }).click();
+  await page.locator("#forget").click();
+  await page.locator("#forget", { hasText: "Really" }).click();
   await page.locator("#text.empty").waitFor();
 }
 

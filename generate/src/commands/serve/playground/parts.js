@@ -3,6 +3,18 @@
 /** A button; `facts` are additional attributes. */
 const press = (text, onclick, facts = {}) => element("button", { type: "button", text, onclick, ...facts });
 
+/** A button for what cannot be undone: the first press asks, if there is something to lose, and a second one acts. Leaving the
+ * button takes the first back. */
+function pressTwice(text, question, act, canLose, facts = {}) {
+  const button = press(text, () => {
+    const isSure = button.textContent === question || !canLose();
+    button.textContent = isSure ? text : question;
+    if (isSure) act();
+    else button.focus(); // some browsers do not focus what is pressed, and so would never tell that it is left
+  }, { ...facts, onblur: () => { button.textContent = text; } });
+  return button;
+}
+
 /** The main button of a view. */
 const mainPress = (text, id, onclick) => press(text, onclick, { id, class: "primary" });
 

@@ -69,6 +69,9 @@ function exportTexts() {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
+/** Whether there is a text, in the tokens of any model. */
+const hasTexts = () => [app, ...Object.values(app.others)].some(({ tree }) => nodeOf(tree, 0).children.length > 0);
+
 async function importTexts(file) {
   try {
     await takeOver(await file.text());
@@ -92,7 +95,9 @@ function drawTexts() {
     element("h2", { text: "Your texts" }),
     hint("They are kept in this browser, and nowhere else."),
     element("div", { class: "presses" }, press("New text", () => goTo(0), { id: "new-text" }),
-      press("Export", exportTexts, { id: "export" }), press("Import", () => file.click()), file, press("Forget all", forgetAll)),
+      press("Export", exportTexts, { id: "export" }),
+      pressTwice("Import", "Replace all texts?", () => file.click(), hasTexts, { id: "import" }), file,
+      pressTwice("Forget all", "Really forget all?", forgetAll, hasTexts, { id: "forget" })),
     element("h2", { text: "Keys" }),
     element("dl", { class: "keys" }, KEYS.flatMap(([keys, meaning]) => [
       element("dt", {}, element("kbd", { text: keys })),
@@ -100,17 +105,9 @@ function drawTexts() {
     ])));
 }
 
-/** The button itself asks for confirmation, so that an accidental press forgets nothing. */
-async function forgetAll(event) {
-  const button = event.currentTarget;
-  if (button.dataset.sure === undefined) {
-    button.dataset.sure = "";
-    button.textContent = "Really forget all?";
-    return;
-  }
+async function forgetAll() {
   await stopWriting();
   Object.assign(app, { tree: newTree(), current: 0, others: {} });
   keepNow();
   show(0);
-  drawTexts();
 }
