@@ -477,6 +477,20 @@ test("what is kept and cannot be read is set aside, and settings that are none a
   assert.equal(await anew.evaluate(() => localStorage.getItem("ember-playground-unreadable")), damaged);
 }));
 
+test("where the browser keeps nothing, that is said, and the page works", { skip }, () => onPlayground({}, async (page) => {
+  await page.addInitScript(() => {
+    const get = () => { throw new DOMException("cookies are blocked", "SecurityError"); };
+    for (const name of ["localStorage", "sessionStorage"]) Object.defineProperty(window, name, { get });
+  });
+  await opened(page);
+  await page.locator("#mishap", { hasText: "keep nothing" }).waitFor();
+  await page.locator("#mishap-close").click();
+  await page.locator("#theme").click();
+  await written(page, BEGINNING, { tokens: 4 });
+  assert.ok(JSON.parse(readFileSync(await exported(page), "utf8")).tree);
+  assert.ok(await page.locator("#mishap").isHidden(), "nothing else is amiss");
+}));
+
 /** Runs a command from the page in a shell; `ember-generate` is the program under test. */
 function run(command) {
   const folder = mkdtempSync(path.join(os.tmpdir(), "playground-"));

@@ -30,6 +30,7 @@ pub(super) async fn page() -> Response {
 /// The parts of the script, in order of dependency.
 const SCRIPTS: &[&str] = &[
     include_str!("playground/parts.js"),
+    include_str!("playground/storage.js"),
     include_str!("playground/api.js"),
     include_str!("playground/tokens.js"),
     include_str!("playground/tree.js"),

@@ -4,8 +4,8 @@ const UNREACHABLE = "The server does not answer. Is ember-generate serve still r
 
 /** The API key, if the server asks for one; forgotten when the tab is closed. */
 const apiKey = {
-  get: () => sessionStorage.getItem("ember-key") ?? "",
-  set: (key) => sessionStorage.setItem("ember-key", key),
+  get: () => ofTab.getItem("ember-key") ?? "",
+  set: (key) => ofTab.setItem("ember-key", key),
 };
 
 async function reach(path, body, signal) {

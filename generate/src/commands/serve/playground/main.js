@@ -1,5 +1,5 @@
-// The whole page. The scripts are joined in this order: elements, api, tokens, tree, request, models, command, kept, store, editor,
-// alternatives, writing, treeview, grammar, knobs, samples, compare, slider, beams, chat, main.
+// The whole page. The scripts are joined in this order: elements, parts, storage, api, tokens, tree, request, models,
+// command, kept, store, editor, alternatives, writing, treeview, grammar, knobs, samples, compare, slider, beams, chat, main.
 
 const app = { tree: newTree(), current: 0, alphabet: null, others: {}, writing: null, asking: null, beams: null, beamCount: 4 };
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -127,10 +127,11 @@ function startTheme() {
     document.documentElement.dataset.theme = theme;
     byId("theme").textContent = THEMES[theme];
     byId("theme").title = "Light, dark, or the system's setting";
-    localStorage.setItem("ember-theme", theme);
+    lasting.setItem("ember-theme", theme);
   };
   byId("theme").addEventListener("click", () => set(names[(names.indexOf(document.documentElement.dataset.theme) + 1) % names.length]));
-  set(names.includes(localStorage.getItem("ember-theme")) ? localStorage.getItem("ember-theme") : "");
+  const kept = lasting.getItem("ember-theme");
+  set(names.includes(kept) ? kept : "");
 }
 
 function stopAll() {
@@ -231,6 +232,7 @@ async function start() {
   showView("text");
   show(app.current);
   say("Type a beginning, then press Write or Ctrl + Enter.");
+  if (!isLasting) mishap(NOT_LASTING);
   if (matchMedia("(hover: hover)").matches) byId("text").focus();
   document.body.dataset.ready = "";
 }

@@ -3,6 +3,7 @@
 const PLACE = "ember-playground";
 const ASIDE = "ember-playground-unreadable";
 const FORMAT = 1;
+const NOT_LASTING = "This browser lets the page keep nothing: export your texts before you leave.";
 const NOT_OURS = "This file does not hold texts of this page.";
 
 /** The saved state as JSON. */
@@ -19,7 +20,7 @@ function toldNames() {
 
 function keepNow() {
   try {
-    localStorage.setItem(PLACE, packed());
+    lasting.setItem(PLACE, packed());
   } catch (error) {
     const isFull = error.name === "QuotaExceededError";
     mishap(isFull ? "The browser has no room for these texts. Export them, then press Forget all." : `These texts are not saved: ${error.message}`);
@@ -46,7 +47,7 @@ async function takeOver(text) {
 }
 
 async function restore() {
-  const kept = localStorage.getItem(PLACE);
+  const kept = lasting.getItem(PLACE);
   try {
     if (kept !== null) await takeOver(kept);
   } catch (error) {
@@ -59,8 +60,8 @@ async function restore() {
 
 /** Moves unreadable state aside, so that it is not lost. Removed first, since storage may not hold it twice. */
 function setAside(kept) {
-  localStorage.removeItem(PLACE);
-  localStorage.setItem(ASIDE, kept);
+  lasting.removeItem(PLACE);
+  lasting.setItem(ASIDE, kept);
 }
 
 function exportTexts() {
@@ -93,7 +94,7 @@ function drawTexts() {
     "aria-label": "A file to import", onchange: () => { if (file.files[0]) importTexts(file.files[0]); file.value = ""; } });
   byId("drawer-texts").replaceChildren(
     element("h2", { text: "Your texts" }),
-    hint("They are kept in this browser, and nowhere else."),
+    hint(isLasting ? "They are kept in this browser, and nowhere else." : NOT_LASTING),
     element("div", { class: "presses" }, press("New text", () => goTo(0), { id: "new-text" }),
       press("Export", exportTexts, { id: "export" }),
       pressTwice("Import", "Replace all texts?", () => file.click(), hasTexts, { id: "import" }), file,
