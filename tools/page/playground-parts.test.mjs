@@ -16,6 +16,18 @@ function parts(names, ask = () => { throw new Error("nothing is to be asked"); }
   return runInNewContext(`${script}; ({ ${names}, setProps: (value) => { props = value; } })`, globals);
 }
 
+test("any key reaches the server, as the bytes of its letters", async () => {
+  const script = readFileSync(new URL("generate/src/commands/serve/playground/api.js", root), "utf8");
+  const keys = ["right", "schlüssel", "zero\u200bwidth", "日本🙂"];
+  const sent = [];
+  const fetch = async (_, { headers }) => {
+    sent.push(new Headers(headers).get("authorization")); // throws if a header cannot carry it
+    return { ok: true, json: async () => ({}) };
+  };
+  for (const key of keys) await runInNewContext(`${script}; ask("/props")`, { fetch, TextEncoder, ofTab: { getItem: () => key } });
+  assert.deepEqual(sent, keys.map((key) => Buffer.from(`Bearer ${key}`).toString("latin1")));
+});
+
 const node = (id, parent, children = [], facts = {}) => (
   { id, parent, children, tokens: id === 0 ? [] : [{ id: 65, text: "A" }], typed: null, how: null, by: null, end: null, last: null, ...facts });
 const tree = (nodes, next = 9) => ({ nodes: Object.fromEntries(nodes.map((one) => [one.id, one])), next });

@@ -491,6 +491,21 @@ test("where the browser keeps nothing, that is said, and the page works", { skip
   assert.ok(await page.locator("#mishap").isHidden(), "nothing else is amiss");
 }));
 
+test("a server that needs a key is given one, and after a wrong one another", { skip }, () => onPlayground({ refusals: true }, async (page) => {
+  await page.route("**/props", (route) => (route.request().headers().authorization === "Bearer right" ? route.continue()
+    : route.fulfill({ status: 401, json: { error: { message: "no valid API key" } } })));
+  await page.reload();
+  for (const key of ["wrong\u200b", " right "]) {
+    await page.locator("#mishap input:focus").fill(key);
+    const answer = page.waitForResponse("**/props");
+    await page.keyboard.press("Enter");
+    await answer;
+  }
+  await page.locator("body[data-ready]").waitFor();
+  assert.ok(await page.locator("#mishap").isHidden());
+  await written(page, BEGINNING, { tokens: 4 });
+}));
+
 /** Runs a command from the page in a shell; `ember-generate` is the program under test. */
 function run(command) {
   const folder = mkdtempSync(path.join(os.tmpdir(), "playground-"));

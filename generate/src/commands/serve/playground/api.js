@@ -8,9 +8,12 @@ const apiKey = {
   set: (key) => ofTab.setItem("ember-key", key),
 };
 
+/** A text as a header can carry it, where each character is a byte: in UTF-8, since a key need not be ASCII. */
+const inBytes = (text) => String.fromCharCode(...new TextEncoder().encode(text));
+
 async function reach(path, body, signal) {
   const headers = { "content-type": "application/json" };
-  if (apiKey.get()) headers.authorization = `Bearer ${apiKey.get()}`;
+  if (apiKey.get()) headers.authorization = `Bearer ${inBytes(apiKey.get())}`;
   const options = body === undefined ? { headers, signal } : { method: "POST", headers, body: JSON.stringify(body), signal };
   let response;
   try {

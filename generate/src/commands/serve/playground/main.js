@@ -172,7 +172,6 @@ function startBar() {
   byId("more").addEventListener("click", () => (byId("panel").hidden ? openDrawer() : closePanel()));
   byId("sibling-before").addEventListener("click", () => stepSibling(-1));
   byId("sibling-after").addEventListener("click", () => stepSibling(1));
-  byId("mishap-close").addEventListener("click", () => { byId("mishap").hidden = true; });
   const whole = (least) => (text) => text !== "" && Number.isSafeInteger(Number(text)) && Number(text) >= least;
   startNumber("tokens", whole(1));
   startNumber("seed", whole(0));
@@ -201,17 +200,24 @@ async function readProps() {
 }
 
 function askForKey() {
-  const key = element("input", { type: "password", autocomplete: "off" });
+  const key = element("input", { type: "password", autocomplete: "off", onkeydown: (event) => { if (event.key === "Enter") use.click(); } });
   const use = press("Use", () => {
-    apiKey.set(key.value);
-    location.reload();
+    apiKey.set(key.value.trim());
+    byId("mishap").hidden = true;
+    begin();
   });
   byId("mishap-words").append(" ", element("label", { class: "field" }, "API key", key), use);
+  key.focus();
 }
 
-async function start() {
+function start() {
   startTheme();
   byId("mishap-close").addEventListener("click", () => { byId("mishap").hidden = true; });
+  begin();
+}
+
+/** Shows the texts, once the server answers; with an API key again, if it needs one. */
+async function begin() {
   if (!await readProps()) return;
   try {
     await restore();
