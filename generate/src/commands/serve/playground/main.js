@@ -233,7 +233,7 @@ async function begin() {
   startTabs(byId("drawers"), (tab) => openDrawer(tab.dataset.drawer));
   // A view's settings are part of its command.
   document.querySelector(".room").addEventListener("change", () => drawOpenDrawer(["command"]));
-  addEventListener("pagehide", keepNow);
+  startKeeping();
   showSettings();
   showView("text");
   show(app.current);

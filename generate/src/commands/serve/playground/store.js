@@ -18,15 +18,34 @@ function toldNames() {
   return Object.fromEntries([...new Set(ids)].filter((id) => pieces.has(id)).map((id) => [id, pieces.get(id)]));
 }
 
+/** The saved state as this page last read or wrote it. If it is another one now, another tab has saved. */
+let lastKept = null;
+
+const isOvertaken = () => lasting.getItem(PLACE) !== lastKept;
+
+/** Saves the state, but not over the texts of another tab. */
 function keepNow() {
+  if (isOvertaken()) return tellOvertaken();
+  const state = packed();
   try {
-    lasting.setItem(PLACE, packed());
+    lasting.setItem(PLACE, state);
+    lastKept = state;
   } catch (error) {
     const isFull = error.name === "QuotaExceededError";
     mishap(isFull ? "The browser has no room for these texts. Export them, then press Forget all." : `These texts are not saved: ${error.message}`);
   }
 }
 const keep = later(keepNow, 400);
+
+function tellOvertaken() {
+  mishap("Another tab has changed your texts, so this one saves no more. Export what is only here, then reload.");
+  byId("mishap-words").append(" ", press("Reload", () => location.reload()));
+}
+
+function startKeeping() {
+  addEventListener("pagehide", keepNow);
+  addEventListener("storage", ({ key }) => { if (key === PLACE && isOvertaken()) tellOvertaken(); });
+}
 
 /** Loads saved state; invalid data is refused before anything changes. */
 async function takeOver(text) {
@@ -47,7 +66,7 @@ async function takeOver(text) {
 }
 
 async function restore() {
-  const kept = lasting.getItem(PLACE);
+  const kept = lastKept = lasting.getItem(PLACE);
   try {
     if (kept !== null) await takeOver(kept);
   } catch (error) {
@@ -61,6 +80,7 @@ async function restore() {
 /** Moves unreadable state aside, so that it is not lost. Removed first, since storage may not hold it twice. */
 function setAside(kept) {
   lasting.removeItem(PLACE);
+  lastKept = null;
   lasting.setItem(ASIDE, kept);
 }
 
