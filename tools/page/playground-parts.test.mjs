@@ -10,7 +10,7 @@ const root = new URL("../../", import.meta.url);
 
 /** The page's scripts that need no page, with the server replaced by `ask`; returns the values of `names`. */
 function parts(names, ask = () => { throw new Error("nothing is to be asked"); }) {
-  const own = ["parts", "tokens", "tree", "request", "kept", "slider", "knobs"].map((name) => `generate/src/commands/serve/playground/${name}.js`);
+  const own = ["parts", "tokens", "tree", "request", "kept", "editor", "slider", "knobs"].map((name) => `generate/src/commands/serve/playground/${name}.js`);
   const script = ["page/src/elements.js", ...own].map((file) => readFileSync(new URL(file, root), "utf8")).join("");
   const globals = { ask, TextDecoder, TextEncoder };
   return runInNewContext(`${script}; ({ ${names}, setProps: (value) => { props = value; } })`, globals);
@@ -121,4 +121,23 @@ test("a part of a character is its bytes, wherever it was told of first", async 
   assert.deepEqual(asked, [195, 169], "what is known is not asked for");
   const join = joiner();
   assert.equal([97, 195, 169].map((id) => textOfPiece(pieces.get(id), join)).join(""), "aé");
+});
+
+test("no part of a deleted character stays in the text", () => {
+  const { untouched, pieces, setProps } = parts("untouched, pieces");
+  setProps({ eos_token: "<|endoftext|>" });
+  pieces.set(0, "<|endoftext|>");
+  const token = (text, id = 1, given = false) => ({ id, text, given });
+  const [start, a, part, whole, end, typed] = [token("", 2, true), token("a"), token(""), token("中"), token("", 0), token("b", 3, true)];
+  for (const [tokens, text, count] of [
+    [[a, part, part, whole], "a中", 4],
+    [[a, part, part, whole], "a", 1],
+    [[a, part, part, whole], "ab", 1],
+    [[a, part, part, whole], "a中b", 4],
+    [[a, part], "a", 2], // nothing was edited: what comes next may complete it
+    [[a, part], "ab", 1],
+    [[a, end], "ab", 2],
+    [[a, part, typed], "abc", 1],
+    [[start, typed, a], "b", 0],
+  ]) assert.equal(untouched(tokens, text), count, `${tokens.map((one) => one.text).join("|")} as ${text}`);
 });

@@ -62,8 +62,11 @@ const putCaret = (offset) => mark({ anchor: offset, focus: offset });
 
 const isTyped = ({ given, picked }) => given && !picked;
 
+/** Whether a token begins a character that a later one completes: alone it cannot be seen. */
+const isPartial = ({ id, text }) => text === "" && !isEnd(pieces.get(id));
+
 /** How many tokens at the start of a text an edit leaves unchanged: typed tokens directly before the edit are tokenized again
- * with it. */
+ * with it, and no part of a deleted character stays. */
 function untouched(tokens, text) {
   let [at, count] = [0, 0];
   for (const token of tokens) {
@@ -72,7 +75,7 @@ function untouched(tokens, text) {
     count += 1;
   }
   if (count === tokens.length && at === text.length) return count;
-  while (count > 0 && isTyped(tokens[count - 1])) count -= 1;
+  while (count > 0 && (isTyped(tokens[count - 1]) || isPartial(tokens[count - 1]))) count -= 1;
   return count;
 }
 
