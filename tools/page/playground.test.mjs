@@ -683,3 +683,25 @@ test("a talk, where the checkpoint has a template", { skip: needs(chatModel, "--
   assert.equal((await asked).postDataJSON().strategy, "greedy");
   await page.locator("#chat-send:enabled").waitFor();
 }));
+
+const elsewhere = "an answer is there after a look at another view while it came";
+test(elsewhere, { skip: needs(chatModel, "--model with a template") }, () => onPlayground({}, async (page) => {
+  await page.locator("#model").selectOption(chatModel);
+  await page.locator("#tab-chat").click();
+  let answer;
+  const held = new Promise((resolve) => { answer = resolve; });
+  await page.route("**/v1/chat/completions", async (route) => {
+    await held;
+    const chunk = JSON.stringify({ choices: [{ delta: { content: "In the garden." } }] });
+    await route.fulfill({ contentType: "text/event-stream", body: `data: ${chunk}\n\ndata: [DONE]\n\n` });
+  });
+  await page.locator("#chat-words").fill("Where is Tom?");
+  await page.locator("#chat-words").press("Enter");
+  await page.locator("#talk li").nth(1).waitFor();
+  await page.locator("#tab-text").click();
+  await page.locator("#tab-chat").click();
+  await page.locator("#chat-send:enabled").waitFor(); // the view was drawn again
+  answer();
+  await page.locator("#talk .assistant", { hasText: "In the garden." }).waitFor();
+  assert.deepEqual(await page.locator("#talk p").allTextContents(), ["Where is Tom?", "In the garden."]);
+}));

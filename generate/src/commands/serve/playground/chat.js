@@ -42,23 +42,27 @@ function speakNext(said, signal) {
 /** Sends a message and streams the answer. A failed message is taken back, so that it can be sent again. */
 async function speak(said, signal) {
   const mine = talk; // a new conversation replaces `talk`
-  mine.push({ role: "user", content: said });
   const { overflow, ...request } = requestFor({ count: 1 });
+  const messages = [...mine, { role: "user", content: said }];
   const answer = { role: "assistant", content: "" };
-  const item = utterance(answer);
-  byId("talk").append(utterance(mine.at(-1)), item);
+  mine.push(messages.at(-1), answer);
+  byId("talk").append(...mine.slice(-2).map(utterance));
   try {
-    for await (const chunk of streamed("/v1/chat/completions", { ...request, messages: mine }, signal)) {
+    for await (const chunk of streamed("/v1/chat/completions", { ...request, messages }, signal)) {
       answer.content += chunk.choices[0]?.delta?.content ?? "";
-      item.lastChild.textContent = answer.content;
-      item.scrollIntoView({ block: "nearest" });
+      if (mine === talk) showAnswer(answer);
     }
-    mine.push(answer);
   } catch (error) {
     const isHeard = answer.content !== "";
-    if (isHeard) mine.push(answer);
-    else mine.pop();
+    if (!isHeard) mine.splice(-2);
     if (mine === talk) drawChat(byId("chat-words").value || (isHeard ? "" : said));
     throw error;
   }
+}
+
+/** Shows what has come of the last answer; its element is another one if the view was drawn meanwhile. */
+function showAnswer({ content }) {
+  const item = byId("talk").lastElementChild;
+  item.lastChild.textContent = content;
+  item.scrollIntoView({ block: "nearest" });
 }
