@@ -524,6 +524,18 @@ test("of two tabs the one that was overtaken saves no more", { skip }, () => onP
   await page.waitForFunction((words) => document.getElementById("text").textContent === words, `${BEGINNING} and Ann`);
 }));
 
+test("a command is copied, and where there is no clipboard it is selected", { skip }, () => onPlayground({}, async (page) => {
+  const command = await commandShown(page);
+  const copy = page.locator("#drawer-command button");
+  await copy.click();
+  await page.locator("#drawer-command button", { hasText: "Copied" }).waitFor();
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), command);
+  await page.evaluate(() => { Object.defineProperty(navigator, "clipboard", { value: undefined }); });
+  await copy.click();
+  await page.locator("#drawer-command button", { hasText: "Ctrl + C" }).waitFor();
+  assert.equal(await page.evaluate(() => getSelection().toString()), command);
+}));
+
 /** Runs a command from the page in a shell; `ember-generate` is the program under test. */
 function run(command) {
   const folder = mkdtempSync(path.join(os.tmpdir(), "playground-"));

@@ -89,17 +89,27 @@ function textCommands() {
 }
 
 function drawCommand() {
-  const shown = COMMANDS[view]().flatMap(({ words, command }) => [
-    hint(words), element("pre", { class: "command", tabindex: "0", text: command }), copier(command),
-  ]);
+  const shown = COMMANDS[view]().flatMap(({ words, command }) => {
+    const whole = element("pre", { class: "command", tabindex: "0", text: command });
+    return [hint(words), whole, copier(whole)];
+  });
   const none = hint("The command line continues texts, and has no conversations.");
   byId("drawer-command").replaceChildren(element("h2", { text: "The same on the command line" }), ...(shown.length > 0 ? shown : [none]));
 }
 
-function copier(text) {
+/** A button that copies an element's text. Browsers have no clipboard for pages that came over plain HTTP from another machine: the
+ * text is then selected, to be copied by hand. */
+function copier(place) {
+  const reset = later(() => { copy.textContent = "Copy"; }, 4000);
   const copy = press("Copy", async () => {
-    await navigator.clipboard.writeText(text);
-    copy.textContent = "Copied";
+    try {
+      await navigator.clipboard.writeText(place.textContent);
+      copy.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(place);
+      copy.textContent = "Selected: press Ctrl + C";
+    }
+    reset();
   });
   return copy;
 }
