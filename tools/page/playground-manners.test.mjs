@@ -134,6 +134,10 @@ test("everything is worked by the keyboard", { skip }, () => onPlayground({}, as
   assert.equal(await shownText(page), BEGINNING);
   await page.keyboard.press("Alt+ArrowDown");
   assert.deepEqual(idsOf(await tokens(page)), idsOf(first));
+  await page.locator("#tokens").focus();
+  for (const arrow of ["Left", "Up"]) await page.keyboard.press(`Alt+Arrow${arrow}`);
+  assert.deepEqual(idsOf(await tokens(page)), idsOf(first), "a field keeps its keys");
+  await page.locator("#text").focus();
   await page.keyboard.press("Control+End");
   await page.keyboard.press("Alt+Enter");
   await page.locator("#alternatives .row:focus").waitFor();

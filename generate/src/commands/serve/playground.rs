@@ -50,5 +50,6 @@ const SCRIPTS: &[&str] = &[
     include_str!("playground/slider.js"),
     include_str!("playground/beams.js"),
     include_str!("playground/chat.js"),
+    include_str!("playground/keys.js"),
     include_str!("playground/main.js"),
 ];

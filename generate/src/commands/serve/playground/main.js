@@ -1,5 +1,5 @@
 // The whole page. The scripts are joined in this order: elements, parts, storage, api, tokens, tree, request, models,
-// command, kept, store, editor, alternatives, writing, treeview, grammar, knobs, samples, compare, slider, beams, chat, main.
+// command, kept, store, editor, alternatives, writing, treeview, grammar, knobs, samples, compare, slider, beams, chat, keys, main.
 
 const app = { tree: newTree(), current: 0, alphabet: null, others: {}, writing: null, asking: null, beams: null, beamCount: 4 };
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -138,31 +138,6 @@ function stopAll() {
   stopWriting();
   app.asking?.abort();
   learning.playing = false;
-}
-
-const SHORTCUTS = {
-  "Ctrl+Enter": writeHere, "Ctrl+Shift+Enter": writeAnother, "Alt+Enter": alternativesAtCaret,
-  "Alt+ArrowLeft": () => stepSibling(-1), "Alt+ArrowRight": () => stepSibling(1),
-  "Alt+ArrowUp": () => stepDepth(false), "Alt+ArrowDown": () => stepDepth(true),
-};
-
-function startKeys() {
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") return escape();
-    const held = { Ctrl: event.ctrlKey || event.metaKey, Alt: event.altKey, Shift: event.shiftKey };
-    const act = SHORTCUTS[[...Object.keys(held).filter((key) => held[key]), event.key].join("+")];
-    if (!act || byId("view-text").hidden) return;
-    event.preventDefault();
-    act();
-  });
-}
-
-/** Esc closes or stops one thing, in this order: alternatives, writing, an error, the panel. */
-function escape() {
-  if (!byId("alternatives").hidden) hideAlternatives();
-  else if (app.writing || app.asking) stopAll();
-  else if (!byId("mishap").hidden) byId("mishap").hidden = true;
-  else closePanel();
 }
 
 function startBar() {

@@ -105,10 +105,6 @@ async function importTexts(file) {
   keepNow(); // after showing it, so that only valid state is saved
 }
 
-const KEYS = [["Ctrl + Enter", "write"], ["Ctrl + Shift + Enter", "another, from the same place"], ["Esc", "stop; close"],
-  ["Alt + ← →", "the other continuations"], ["Alt + ↑ ↓", "back before this piece, and forward again"],
-  ["Alt + Enter", "alternatives at the caret"], ["Ctrl + Z", "undo"]];
-
 function drawTexts() {
   const file = element("input", { type: "file", accept: ".json,application/json", id: "import-file", class: "unseen", tabindex: "-1",
     "aria-label": "A file to import", onchange: () => { if (file.files[0]) importTexts(file.files[0]); file.value = ""; } });
