@@ -167,6 +167,8 @@ test("a token is looked at by pointer and by keys, and another is taken in its p
   await page.locator("#text").focus();
   await page.keyboard.press("ArrowLeft");
   assert.equal((await top(page)).find(({ own }) => own).id, before[3]);
+  for (const held of ["Alt", "Shift", "Control"]) await page.keyboard.press(`${held}+ArrowLeft`);
+  assert.equal((await top(page)).find(({ own }) => own).id, before[3], "the browser keeps its own keys");
   const other = (await top(page)).find(({ own }) => !own).id;
   await page.locator(`#top .row[data-id="${other}"]`).click();
   await idle(page);
