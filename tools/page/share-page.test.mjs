@@ -66,7 +66,7 @@ async function write(page, press = "write") {
 }
 
 const ids = (page) => page.locator("#text .token").evaluateAll((all) => all.map((token) => Number(token.dataset.id)));
-const shown = (page) => page.locator("#text .token:not(.end)").evaluateAll((all) => all.map((token) => token.textContent).join(""));
+const shown = (page) => page.locator("#text .token").evaluateAll((all) => all.map((token) => token.textContent).join(""));
 const top = (page) => page.locator("#top .row").evaluateAll((all) => all.map(({ dataset, className }) => (
   { id: Number(dataset.id), before: Number(dataset.before), after: Number(dataset.after), own: className.includes("own") })));
 

@@ -20,7 +20,7 @@ function cutPaper(place) {
 
 function addToken(token) {
   paper.tokens.push(token);
-  byId("text").append(element("span", { class: token.end ? "token end" : "token", text: token.end ? "end" : token.text, "data-id": token.id }));
+  byId("text").append(element("span", { class: token.end ? "token end" : "token", text: token.text, "data-id": token.id }));
 }
 
 /** Appends an incomplete character at the end of the text: it is shown, but belongs to no token. */
