@@ -176,6 +176,39 @@ test("a token is looked at by pointer and by keys, and another is taken in its p
   assert.deepEqual(now.slice(0, 4), [...before.slice(0, 3), other]);
 }));
 
+test("while it writes, another token of those shown takes the last one's place", { skip }, () => onPage({}, async (page) => {
+  await set(page, { temperature: 1, tokens: 100000 });
+  await page.locator("#write").click();
+  await page.locator("#text .token").nth(3).waitFor({ state: "attached" });
+  const seen = await page.evaluate(() => { // at one moment, since tokens keep coming
+    const id = ({ dataset }) => Number(dataset.id);
+    const [own, other] = [".own", ":not(.own)"].map((kind) => document.querySelector(`#top .row${kind}`));
+    const title = document.getElementById("top-title").textContent;
+    const before = [...document.querySelectorAll("#text .token")].map(id);
+    other.click();
+    return { title, before, own: id(own), taken: id(other) };
+  });
+  await page.locator("#text .token").nth(seen.before.length - 1).waitFor({ state: "attached" });
+  await page.keyboard.press("Escape");
+  await idle(page);
+  assert.equal(seen.title, "What could have come here");
+  assert.equal(seen.own, seen.before.at(-1));
+  assert.deepEqual((await ids(page)).slice(0, seen.before.length), [...seen.before.slice(0, -1), seen.taken]);
+}));
+
+test("the keyboard's focus stays on the row that it took", { skip }, () => onPage({}, async (page) => {
+  await set(page, { temperature: 1, tokens: 5 });
+  await write(page);
+  const before = (await ids(page)).length;
+  await page.locator("#top .row").nth(2).focus();
+  await page.keyboard.press("Enter");
+  await page.locator("#text .token").nth(before).waitFor({ state: "attached" });
+  await idle(page);
+  const place = () => [...document.querySelectorAll("#top .row")].indexOf(document.activeElement);
+  const hasEnded = await page.locator("#text .token.end").count() > 0; // then no row is left
+  assert.equal(await page.evaluate(place), hasEnded ? -1 : 2);
+}));
+
 test("what its maker says is text, and nothing else", { skip }, () => onPage({}, async (page) => {
   assert.equal(await page.title(), AWKWARD);
   assert.equal(await page.locator("#title").textContent(), AWKWARD);

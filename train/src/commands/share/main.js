@@ -9,10 +9,7 @@ let begunAt = 0;
 
 const isOpen = () => "ready" in document.body.dataset;
 
-/** Shows a status; an unchanged one is not set again, or screen readers would read it out at every token. */
-function say(words) {
-  if (byId("status").textContent !== words) byId("status").textContent = words;
-}
+const say = (words) => setWords("status", words);
 
 const request = () => ({ prompt: paper.prompt, written: paper.tokens.map(({ id }) => id), settings: { ...settings } });
 
@@ -35,7 +32,7 @@ function goOn(taken = null) {
     if (heard.told === "token") {
       addToken(heard);
       say("Writing…");
-      return showProgress(heard);
+      return showProgress();
     }
     setWriting(false);
     if (heard.told === "mishap") return say(heard.words);
@@ -44,10 +41,9 @@ function goOn(taken = null) {
   });
 }
 
-/** Updates the most probable tokens during generation. */
-function showProgress({ top }) {
-  paper.next = top;
-  if (paper.place === null) showTop();
+/** During generation, shows from what the last token was drawn: what could come next is known only when it has come. */
+function showProgress() {
+  if (paper.place === null) showTop(paper.tokens.length - 1);
 }
 
 const REASONS = { end: "The text has ended.", length: "Go on for more.", stopped: "Stopped." };
@@ -96,9 +92,9 @@ function stop() {
   finish({ reason: "stopped", slides: paper.tokens.at(-1)?.slides }, 0);
 }
 
-/** Continues with another token, at the selected position or at the end. */
-function take(id) {
-  cutPaper(paper.place ?? paper.tokens.length);
+/** Continues with another token at a position. */
+function take(id, place) {
+  cutPaper(place);
   goOn(id);
 }
 
@@ -148,7 +144,7 @@ function startPresses() {
   byId("prompt").addEventListener("input", later(retyped, 250));
   byId("top").addEventListener("click", ({ target }) => {
     const row = target.closest(".row");
-    if (row) take(Number(row.dataset.id));
+    if (row) take(Number(row.dataset.id), Number(row.dataset.place));
   });
 }
 

@@ -9,10 +9,11 @@ function clearPaper(prompt) {
   byId("text").replaceChildren(element("span", { class: "given", text: prompt }));
 }
 
-/** Removes all tokens from a position on. */
+/** Removes all tokens from a position on. What could have come there is what could come next. */
 function cutPaper(place) {
+  const next = paper.tokens[place]?.top ?? paper.next;
   paper.tokens.length = Math.min(paper.tokens.length, place);
-  Object.assign(paper, { ended: null, place: null, next: null });
+  Object.assign(paper, { ended: null, place: null, next });
   const spans = [...byId("text").children];
   spans.slice(paper.tokens.length + 1).forEach((span) => span.remove());
   spans.forEach((span) => span.classList.remove("looked-at"));
@@ -20,6 +21,7 @@ function cutPaper(place) {
 
 function addToken(token) {
   paper.tokens.push(token);
+  paper.next = null;
   byId("text").append(element("span", { class: token.end ? "token end" : "token", text: token.text, "data-id": token.id }));
 }
 
@@ -45,24 +47,41 @@ function lookAt(place) {
 /** The position of a pressed token, or null. */
 const placeOf = (span) => (span?.classList.contains("token") ? [...span.parentElement.children].indexOf(span) - 1 : null);
 
-/** Shows the most probable tokens at the selected position; a press on a row takes that token instead. */
-function showTop() {
-  const token = paper.place === null ? null : paper.tokens[paper.place];
-  const top = token ? token.top : paper.next;
-  byId("top-title").textContent = token ? "What could have come here" : "What could come next";
-  byId("top-about").textContent = aboutPlace(token, top);
-  const full = Math.max(...(top ?? []).flatMap(({ before, after }) => [before, after]), 0.01);
-  byId("top").replaceChildren(...(top ?? []).map((one) => element("li", {}, topRow(one, full, token))));
+/** Sets an element's words; unchanged ones are not set again, or screen readers would read them out at every token. */
+function setWords(id, words) {
+  if (byId(id).textContent !== words) byId(id).textContent = words;
+}
+
+/** Shows the most probable tokens at a position, by default the selected one; a press on a row takes that token there. */
+function showTop(place = paper.place) {
+  const token = place === null ? null : paper.tokens[place];
+  const top = (token ? token.top : paper.next) ?? [];
+  setWords("top-title", token ? "What could have come here" : "What could come next");
+  setWords("top-about", aboutPlace(token, top));
+  const full = Math.max(...top.flatMap(({ before, after }) => [before, after]), 0.01);
+  const at = place ?? paper.tokens.length;
+  setRows(top.map((one) => element("li", {}, topRow(one, full, token, at))));
+}
+
+/** Replaces the rows. The keyboard's focus stays in its place, or goes to the text if no row is left. */
+function setRows(rows) {
+  const list = byId("top");
+  const focused = [...list.children].findIndex((row) => row.contains(document.activeElement));
+  list.replaceChildren(...rows);
+  if (focused < 0) return;
+  const row = rows[Math.min(focused, rows.length - 1)]?.firstChild;
+  (row ?? byId("text")).focus({ preventScroll: true });
 }
 
 function aboutPlace(token, top) {
+  if (token && paper.place === null) return "The last token was drawn from these. Press another to continue with that in its place.";
   if (token) return `It wrote ${token.end ? "the end of the text" : visible(token.text) || "part of a character"}, with probability ${percent(token.p)}. Press another to continue from here with that.`;
   if (paper.ended === "end") return "The text has ended. Press a token in it to see what else could have come.";
-  if (!top) return "";
+  if (top.length === 0) return "";
   return "A bar is the probability after the knobs, the thin line the model's own. Press one to continue with it, or a token of the text to look there.";
 }
 
-function topRow({ id, text, before, after }, full, token) {
+function topRow({ id, text, before, after }, full, token, place) {
   const share = (p) => `${(100 * p) / full}%`;
   const fill = element("span", { class: "fill" });
   const was = element("span", { class: "was" });
@@ -71,7 +90,7 @@ function topRow({ id, text, before, after }, full, token) {
   const name = visible(text) || "∅";
   const classes = ["row", token?.id === id ? "own" : "", after === 0 ? "removed" : ""].filter(Boolean).join(" ");
   const words = `${name}: ${percent(after)}, ${percent(before)} before the knobs`;
-  return element("button", { type: "button", class: classes, "data-id": id, "data-before": before, "data-after": after, "aria-label": words, title: words },
+  return element("button", { type: "button", class: classes, "data-id": id, "data-place": place, "data-before": before, "data-after": after, "aria-label": words, title: words },
     element("span", { class: "chip", text: name }),
     element("span", { class: "bar", "aria-hidden": "true" }, fill, was),
     element("span", { class: "value", text: percent(after) }));
