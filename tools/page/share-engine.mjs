@@ -9,7 +9,7 @@ import path from "node:path";
 import { after } from "node:test";
 
 const SOURCES = new URL("../../train/src/commands/share/", import.meta.url);
-const ENGINE = ["numbers.js", "products.js", "weights.js", "model.js", "random.js", "choice.js", "tokenizer.js", "writing.js"];
+const ENGINE = ["numbers.js", "products.js", "weights.js", "model.js", "random.js", "choice.js", "heap.js", "tokenizer.js", "writing.js"];
 
 const NAMES = ["newWriter", "newModel", "newTokenizer", "write", "lookAhead", "promptIds", "joiner", "readToken", "logitsOf", "uniform", "chooseFrom", "drawn", "softmax",
   "bytesOf", "readMatrix", "outputOf", "product", "exactGelu"];

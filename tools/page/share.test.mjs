@@ -105,6 +105,51 @@ test("a byte without a token is dropped, and what stood beside it is merged", ()
   assert.deepEqual(engine.promptIds(tokenizer, "é"), [3]);
 });
 
+/** A tokenizer of byte pairs that does not split texts into words. */
+function unsplit(merges) {
+  const tokens = [..."abcd", ...merges.map((pair) => pair.join(""))];
+  const model = { type: "BPE", vocab: Object.fromEntries(tokens.map((token, id) => [token, id])), merges };
+  const json = { model, pre_tokenizer: { type: "ByteLevel", use_regex: false }, added_tokens: [] };
+  return { tokens, tokenizer: engine.newTokenizer({ json, before: [], opening: null }) };
+}
+
+/** The rule in its simplest form: merges the leftmost pair of lowest rank, until there is none. */
+function mergedSlowly(letters, merges) {
+  const pieces = [...letters];
+  const isAt = (place) => ([one, other]) => pieces[place] === one && pieces[place + 1] === other;
+  for (;;) {
+    const ranks = pieces.map((_, place) => merges.findIndex(isAt(place)));
+    const best = Math.min(...ranks.filter((rank) => rank >= 0));
+    if (best === Infinity) return pieces;
+    pieces.splice(ranks.indexOf(best), 2, merges[best].join(""));
+  }
+}
+
+test("pairs are merged in the order of their ranks, from the left, also where a later merge makes an earlier one possible", () => {
+  let seed = 7;
+  const below = (n) => (seed = (seed * 48271) % 2147483647) % n;
+  for (let round = 0; round < 300; round++) {
+    const known = [..."abcd"];
+    const pairs = Array.from({ length: 8 }, () => {
+      const pair = [known[below(known.length)], known[below(known.length)]];
+      known.push(pair.join(""));
+      return pair;
+    });
+    // In any order: tokens then come from merges of higher rank, too.
+    const merges = [...new Map(pairs.map((pair) => [pair.join(""), pair])).values()].sort(() => below(3) - 1);
+    const { tokens, tokenizer } = unsplit(merges);
+    const text = Array.from({ length: 1 + below(40) }, () => "abcd"[below(4)]).join("");
+    assert.deepEqual(engine.promptIds(tokenizer, text).map((id) => tokens[id]), mergedSlowly(text, merges), `${text} by ${merges}`);
+  }
+});
+
+test("a long text without words is read at once", () => {
+  const { tokenizer } = unsplit([["a", "b"], ["c", "d"], ["ab", "cd"]]);
+  const started = performance.now();
+  assert.equal(engine.promptIds(tokenizer, "abcdabd".repeat(30000)).length, 90000);
+  assert.ok(performance.now() - started < 10000, "200 kB in seconds");
+});
+
 /** A model without layers, whose norm has these weights. */
 function layerless(norm) {
   const config = { n_layer: 0, n_embd: 2, context_length: 8, norm: "rmsnorm", norm_epsilon: 1e-5, positions: "rotary", rope_theta: 10000, head_size: 2 };

@@ -12,13 +12,14 @@ const BODY: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 
 /// The parts of the script, in order of dependency. The page and its worker run the same script.
-const SCRIPTS: [&str; 14] = [
+const SCRIPTS: [&str; 15] = [
     include_str!("numbers.js"),
     include_str!("products.js"),
     include_str!("weights.js"),
     include_str!("model.js"),
     include_str!("random.js"),
     include_str!("choice.js"),
+    include_str!("heap.js"),
     include_str!("tokenizer.js"),
     include_str!("writing.js"),
     include_str!("worker.js"),

@@ -82,24 +82,43 @@ function bytePairs({ merges, ignore_merges: wholeWords }, vocabulary, splits) {
     return merged(letters.filter((letter) => vocabulary.has(letter)), ranks).map((piece) => vocabulary.get(piece));
   };
   const remembered = (word) => {
+    if (word.length > MAX_KNOWN) return wordIds(word);
     if (!known.has(word)) known.set(word, wordIds(word));
     return known.get(word);
   };
   return (text) => (splits ? text.match(WORDS) ?? [] : [text]).flatMap(remembered);
 }
 
-/** Merges the leftmost pair of lowest rank, until no known pair is left. */
+/** Longest word whose tokens are remembered, in characters: where words are not split, each text that was typed is a new one. */
+const MAX_KNOWN = 64;
+
+/** Merges the leftmost pair of lowest rank, until no known pair is left. A word can be as long as the text, so the pairs are in a
+ * heap, and the pieces in a linked list: a merged piece is at the place of its first half, and that of the second is empty. */
 function merged(letters, ranks) {
   const pieces = [...letters];
-  for (;;) {
-    let [best, place] = [Infinity, -1];
-    for (let i = 0; i + 1 < pieces.length; i++) {
-      const rank = ranks.get(`${pieces[i]} ${pieces[i + 1]}`);
-      if (rank < best) [best, place] = [rank, i];
-    }
-    if (place < 0) return pieces;
-    pieces.splice(place, 2, pieces[place] + pieces[place + 1]);
+  const count = pieces.length;
+  const next = pieces.map((_, place) => place + 1);
+  const before = pieces.map((_, place) => place - 1);
+  const rankAt = (place) => (place >= 0 && next[place] < count ? ranks.get(`${pieces[place]} ${pieces[next[place]]}`) : undefined);
+  const pairs = []; // numbers that sort by rank, then by place
+  const addPair = (place) => {
+    const rank = rankAt(place);
+    if (rank !== undefined) pushLeast(pairs, rank * count + place);
+  };
+  pieces.forEach((_, place) => addPair(place));
+  while (pairs.length > 0) {
+    const least = popLeast(pairs);
+    const place = least % count;
+    if (rankAt(place) !== (least - place) / count) continue; // one of the two was merged meanwhile
+    const second = next[place];
+    pieces[place] += pieces[second];
+    next[place] = next[second];
+    [pieces[second], next[second]] = ["", count]; // nothing follows it, so it is in no pair
+    if (next[place] < count) before[next[place]] = place;
+    addPair(before[place]);
+    addPair(place);
   }
+  return pieces.filter((piece) => piece !== "");
 }
 
 /** A decoder for consecutive tokens: a character spread over several tokens is returned with the last of them. */
