@@ -208,3 +208,14 @@ test("a model that began from another is not said to know its training text alon
   assert.equal(learnedWords({ began: null }), "It learned this from its training text alone.");
   assert.equal(learnedWords({ began: "gpt2" }), "It learned this from its training text, and from that of the model that it began from.");
 });
+
+test("a worker that cannot be loaded is said to, in words", () => {
+  const script = readFileSync(new URL("../../train/src/commands/share/worker.js", import.meta.url), "utf8");
+  class Worker extends EventTarget {
+    postMessage() { this.dispatchEvent(new Event("error")); }
+  }
+  const newWorker = runInNewContext(`${script}; newWorker`, { Worker, Blob, URL: { createObjectURL: () => "blob:" } });
+  const heard = [];
+  newWorker("")({ ask: "open" }, (told) => heard.push({ ...told }));
+  assert.deepEqual(heard, [{ told: "mishap", words: "this browser starts no worker here" }]);
+});

@@ -22,7 +22,8 @@ function newWorker(script) {
   const worker = new Worker(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
   let [number, heard] = [0, () => {}];
   worker.addEventListener("message", ({ data }) => { if (data.number === number) heard(data); });
-  worker.addEventListener("error", ({ message }) => heard({ told: "mishap", words: message }));
+  // A worker that could not even be loaded gives no message.
+  worker.addEventListener("error", ({ message = "this browser starts no worker here" }) => heard({ told: "mishap", words: message }));
   return (asked, hear = () => {}) => {
     number += 1;
     heard = hear;
