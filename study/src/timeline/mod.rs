@@ -188,6 +188,8 @@ mod tests {
         let page = page("a run", &moments(vec![sample(10, 0, "x")], &rows));
         assert!(page.contains("step 10 · validation loss 3.000") && page.contains("<summary>1 text in all</summary>"));
         assert!(!page.contains("<svg"), "there is nothing to compare its loss with");
+        // The button's name is its text, which becomes "Pause".
+        assert!(page.contains("id=\"prompt-0\"") && page.contains(" aria-describedby=\"prompt-0\">Play</button>"));
     }
 
     #[test]

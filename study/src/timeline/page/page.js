@@ -14,6 +14,7 @@ document.querySelectorAll("section").forEach((section, number) => {
   const show = () => {
     const moment = line[slider.value];
     figures.textContent = moment.figures;
+    slider.setAttribute("aria-valuetext", moment.figures);
     text.replaceChildren(part("b", "", moment.prompt), part("span", "same", moment.same), part("span", "new", moment.new));
     dots.forEach((dot) => dot.setAttribute("r", dot.dataset.text == slider.value ? 6 : 2.5));
   };
