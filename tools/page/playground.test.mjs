@@ -392,13 +392,18 @@ async function exported(page) {
   return download.path();
 }
 
+/** What is to be written waits for its first token, as long as `isHeld()`. */
+async function holdWriting(page, isHeld = () => true) {
+  await page.route("**/v1/completions", (route) => (isHeld() && route.request().postDataJSON().stream ? null : route.continue()));
+}
+
 const importing = "what is imported while a text is written is what was exported, before its first token and after";
 test(importing, { skip }, () => onPlayground({}, async (page) => {
   await written(page, BEGINNING, { tokens: 12 });
   const before = await tokens(page);
   const file = await exported(page);
-  let isHeld = true; // what would be written waits for its first token
-  await page.route("**/v1/completions", (route) => (isHeld && route.request().postDataJSON().stream ? null : route.continue()));
+  let isHeld = true;
+  await holdWriting(page, () => isHeld);
   for (isHeld of [true, false]) {
     await forgetAll(page); // so that the new nodes have the numbers of those in the file
     await set(page, { tokens: 20000 });
@@ -674,6 +679,21 @@ test(otherTokens, { skip: needs(otherModel, "--model with other tokens") }, () =
   await page.locator(".side-of-pair:nth-child(2) select").first().selectOption(otherModel);
   await page.locator("#compare-write").click();
   await page.locator("#mishap-words", { hasText: "has another tokenizer" }).waitFor();
+}));
+
+const meanwhile = "a model with other tokens that is chosen before a first token came leaves nothing of the unwritten text";
+test(meanwhile, { skip: needs(otherModel, "--model with other tokens") }, () => onPlayground({}, async (page) => {
+  await written(page, BEGINNING, { tokens: 10 });
+  await holdWriting(page);
+  await page.keyboard.press("Control+Enter");
+  await page.locator("#stop:enabled").waitFor();
+  await page.locator("#model").selectOption(otherModel);
+  await page.locator("#status", { hasText: "another tokenizer" }).waitFor();
+  await page.locator("#write:enabled").waitFor();
+  await page.locator("#model").selectOption(props.model_alias);
+  await drawer(page, "tree");
+  await page.locator("#drawer-tree .piece:not(.given)").first().waitFor();
+  assert.ok(!(await page.locator("#drawer-tree .piece").allTextContents()).includes("…"), "no empty piece");
 }));
 
 test("a talk, where the checkpoint has a template", { skip: needs(chatModel, "--model with a template") }, () => onPlayground({}, async (page) => {
