@@ -1,0 +1,39 @@
+# Sourced by tools/check-page, check-playground and check-share: what their tests need. What cannot be had is skipped: that is
+# printed, and is a failure if CI is set, since nobody would read it there.
+
+# skip REASON
+skip() {
+  echo "${0##*/}: skipped: $1" >&2
+  if [ -n "${CI:-}" ]; then exit 1; fi
+}
+skip_all() { skip "$1"; exit 0; }
+
+has_node() { node -e 'process.exit(Number(process.versions.node.split(".")[0]) >= 20 ? 0 : 1)' 2> /dev/null; }
+
+# Prints the path of a Chromium: an installed one, or Debian's, which is installed where that is possible.
+browser() {
+  command -v chromium || command -v chromium-browser || command -v google-chrome && return
+  [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null || return
+  echo "${0##*/}: installing chromium" >&2
+  apt-get install -y -qq --no-install-recommends chromium > /dev/null 2>&1 && command -v chromium
+}
+
+# Installs what the tests import, unless it is there in package.json's version. If that fails, prints npm's last words.
+install_playwright() (
+  cd tools/page
+  version() { node -p "const it = require('./$1'); it.devDependencies?.['playwright-core'] ?? it.version" 2> /dev/null; }
+  [ "$(version node_modules/playwright-core/package.json)" = "$(version package.json)" ] && return
+  said=$(npm ci --silent 2>&1) || { tail -n 1 <<< "$said"; return 1; }
+)
+
+# build PACKAGE...: builds ember-generate and ember-train, unless EMBER_GENERATE and EMBER_TRAIN name them, and sets these.
+build() {
+  local package name
+  for package in "$@"; do
+    name=$(tr 'a-z-' 'A-Z_' <<< "$package")
+    if [ -z "${!name:-}" ]; then
+      cargo build --release --quiet --locked -p "$package"
+      export "$name=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/release/$package"
+    fi
+  done
+}
