@@ -1,44 +1,22 @@
-// A page in headless Chromium that fails its test if it logs to the console, makes a network request, or throws.
+// The page that explain writes, in headless Chromium, without a network.
 
 import assert from "node:assert/strict";
 import { pathToFileURL } from "node:url";
+import { hasBrowser, onQuietPage } from "./chromium.mjs";
 import { file, missing } from "./program.mjs";
 
-const executablePath = process.env.EMBER_BROWSER ?? "";
+export { close, screenshots } from "./chromium.mjs";
 
 /** The reason to skip tests in a browser, or false. */
-export const noBrowser = missing || (executablePath === "" ? "needs Chromium: run tools/check-page" : false);
-
-const ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-let browser = null;
-
-async function launched() {
-  const { chromium } = await import("playwright-core");
-  browser ??= await chromium.launch({ executablePath, args: ARGS });
-  return browser;
-}
-
-export const close = async () => { await browser?.close(); };
+export const noBrowser = missing || (hasBrowser ? false : "needs Chromium: run tools/check-page");
 
 /** Runs `check` on a page of the program; `options` are the browser's: viewport, colorScheme, reducedMotion. */
 export async function onPage(name, options, check) {
-  const context = await (await launched()).newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", ...options });
-  const page = await context.newPage();
-  page.setDefaultTimeout(5000);
   const url = pathToFileURL(file(name)).href;
-  const [messages, requests] = [[], []];
-  page.on("console", (message) => messages.push(`${message.type()}: ${message.text()}`));
-  page.on("pageerror", (error) => messages.push(`error: ${error.message}`));
-  page.on("dialog", (dialog) => { messages.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
-  page.on("request", (request) => { if (!request.url().startsWith(`${url}`) && !request.url().startsWith("data:")) requests.push(request.url()); });
-  try {
+  await onQuietPage({ isOurs: (address) => address.startsWith(url), timeout: 5000, ...options }, async (page) => {
     await page.goto(url);
     await check(page);
-    assert.deepEqual(messages, [], "the page says nothing on the console");
-    assert.deepEqual(requests, [], "the page asks the network for nothing");
-  } finally {
-    await context.close();
-  }
+  });
 }
 
 /** The rows of a bar chart: id, probability, note, the knob that removed it. */

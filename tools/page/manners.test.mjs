@@ -2,12 +2,11 @@
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { close, noBrowser, onPage } from "./browser.mjs";
+import { close, noBrowser, onPage, screenshots } from "./browser.mjs";
 import { read, writePage } from "./program.mjs";
 
 after(close);
 const skip = noBrowser;
-const screenshots = process.env.EMBER_SCREENSHOTS ?? "";
 const SECTIONS = ["loop", "knobs", "ways", "beams", "insight", "noise"];
 
 for (const [width, colorScheme] of [[360, "light"], [360, "dark"], [1280, "light"], [1280, "dark"]]) {

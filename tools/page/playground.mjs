@@ -1,28 +1,17 @@
-// The playground in headless Chromium, with a server that tools/check-playground has started at EMBER_PLAYGROUND. A page fails its
-// test if it logs to the console, makes a request to another origin, or throws.
+// The playground in headless Chromium, with a server that tools/check-playground has started at EMBER_PLAYGROUND.
 
 import assert from "node:assert/strict";
+import { hasBrowser, onQuietPage } from "./chromium.mjs";
+
+export { close, screenshots } from "./chromium.mjs";
 
 const origin = process.env.EMBER_PLAYGROUND ?? "";
-const executablePath = process.env.EMBER_BROWSER ?? "";
-export const screenshots = process.env.EMBER_SCREENSHOTS ?? "";
 
 /** The reason to skip the tests, or false. */
-export const skip = origin === "" || executablePath === "" ? "needs a server and Chromium: run tools/check-playground" : false;
+export const skip = origin === "" || !hasBrowser ? "needs a server and Chromium: run tools/check-playground" : false;
 
 /** A beginning in the style of the built-in stories, which a small model of them can continue. */
 export const BEGINNING = "One day Tom";
-
-const ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-let browser = null;
-
-async function launched() {
-  const { chromium } = await import("playwright-core");
-  browser ??= await chromium.launch({ executablePath, args: ARGS });
-  return browser;
-}
-
-export const close = async () => { await browser?.close(); };
 
 /** Sends a request to the server directly. */
 export async function api(path, body) {
@@ -44,28 +33,13 @@ export async function modelWith(is) {
  * logs to the console.
  */
 export async function onPlayground({ refusals = false, ...options }, check) {
-  const context = await (await launched()).newContext({ viewport: { width: 1280, height: 860 }, reducedMotion: "reduce", ...options });
-  await context.grantPermissions(["clipboard-read", "clipboard-write"]).catch(() => {});
-  const page = await context.newPage();
-  page.setDefaultTimeout(10000);
-  const [messages, requests] = [[], []];
-  page.on("console", (message) => {
-    if (!refusals || !/status of 4\d\d/.test(message.text())) messages.push(`${message.type()}: ${message.text()}`);
-  });
-  page.on("pageerror", (error) => messages.push(`error: ${error.stack}`));
-  page.on("dialog", (dialog) => { messages.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
-  page.on("request", (request) => {
-    const isOurs = /^(data|blob):/.test(request.url()) || new URL(request.url()).origin === origin;
-    if (!isOurs) requests.push(request.url());
-  });
-  try {
+  const isOurs = (address) => new URL(address).origin === origin;
+  const isExpected = (message) => refusals && /status of 4\d\d/.test(message);
+  await onQuietPage({ isOurs, isExpected, timeout: 10000, viewport: { width: 1280, height: 860 }, ...options }, async (page, context) => {
+    await context.grantPermissions(["clipboard-read", "clipboard-write"]).catch(() => {});
     await opened(page);
     await check(page, context);
-    assert.deepEqual(messages, [], "the page says nothing on the console");
-    assert.deepEqual(requests, [], "the page asks no other origin for anything");
-  } finally {
-    await context.close();
-  }
+  });
 }
 
 export async function opened(page) {

@@ -1,52 +1,29 @@
-// Tests the page that contains a model in headless Chromium: from a file, without a server. A page fails its test if it logs to the
-// console, makes a network request, or throws.
+// Tests the page that contains a model in headless Chromium: from a file, without a server and a network.
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { pathToFileURL } from "node:url";
+import { close, hasBrowser, onQuietPage, screenshots } from "./chromium.mjs";
 import { faint } from "./contrast.mjs";
 import { generated, missing, open, pageOf, sameTokens, written } from "./share-engine.mjs";
 
-const executablePath = process.env.EMBER_BROWSER ?? "";
-const screenshots = process.env.EMBER_SCREENSHOTS ?? "";
-const skip = missing || (executablePath === "" ? "needs Chromium: EMBER_BROWSER" : false);
+const skip = missing || (hasBrowser ? false : "needs Chromium: EMBER_BROWSER");
 
 const RUN = "stories";
 const BEGINNING = "One day Tom";
 const AWKWARD = "</script><script>window.broken = 1</script><!-- <b>\u2028 $& {{page}}";
 const FLAGS = ["--title", AWKWARD, "--by", "<i>Ana</i>", "--beginning", BEGINNING];
 
-let browser = null;
-
-async function launched() {
-  const { chromium } = await import("playwright-core");
-  const args = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-  browser ??= await chromium.launch({ executablePath, args });
-  return browser;
-}
-
-after(() => browser?.close());
+after(close);
 
 /** Runs `check` on a new page; `run` and `flags` select it, the rest are the browser's options. */
 async function onPage({ run = RUN, flags = FLAGS, ...options }, check) {
-  const context = await (await launched()).newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", offline: true, ...options });
-  const page = await context.newPage();
-  page.setDefaultTimeout(15000);
   const url = pathToFileURL(pageOf(run, flags)).href;
-  const [messages, requests] = [[], []];
-  page.on("console", (message) => messages.push(`${message.type()}: ${message.text()}`));
-  page.on("pageerror", (error) => messages.push(`error: ${error.stack}`));
-  page.on("dialog", (dialog) => { messages.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
-  context.on("request", (request) => { if (request.url() !== url && !/^(data|blob):/.test(request.url())) requests.push(request.url()); });
-  try {
+  await onQuietPage({ isOurs: (address) => address === url, timeout: 15000, offline: true, ...options }, async (page) => {
     await page.goto(url);
     await page.locator("body[data-ready]").waitFor();
     await check(page);
-    assert.deepEqual(messages, [], "the page says nothing on the console");
-    assert.deepEqual(requests, [], "the page asks for nothing");
-  } finally {
-    await context.close();
-  }
+  });
 }
 
 /** Sets knobs as a user would. */
