@@ -182,6 +182,8 @@ class Soak:
                 self.statuses[f"{way.__name__}, left after 30 s"] += 1
             except OSError:
                 self.statuses[f"{way.__name__}, cut off"] += 1
+            except ValueError as error:
+                self.bad.append(f"{way.__name__} was answered by what is no HTTP: {error}")
 
     def saw(self, status, what):
         if status >= 500:
@@ -201,7 +203,10 @@ class Soak:
     async def goes_mid_stream(self):
         async with self.client.connected(reset=True) as (reader, writer):
             writer.write(self.client.request(self.long()))
-            await reader.readuntil(b"data: ")
+            try:
+                await reader.readuntil(b"data: ")
+            except asyncio.IncompleteReadError as refused:
+                self.saw(status_of(refused.partial), "a stream that would be left")
             await asyncio.sleep(self.drawn.random() / 4)
 
     async def goes_before(self):
