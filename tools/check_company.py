@@ -6,7 +6,8 @@ The requests cover all strategies and many knobs: greedy, sampling, sampling wit
 exact search, under a regular expression, with a sliding window; prompts with and without common prefixes. First one client sends them
 one after the other; then all are sent again in another order, --at-once at a time, to a server with a small cache and small steps, so
 that prompts are split and evicted. Compared are texts, token ids, log-probabilities and scores from the
-answers' JSON, which is exact. The program is EMBER_GENERATE, by default target/release/ember-generate.
+answers' JSON, which is exact. The program is EMBER_GENERATE, by default target/release/ember-generate. Exits with 1 if an answer differs,
+if one has a status of 500 or more, and if more than a twentieth is refused, as that would compare only refusals.
 """
 
 import argparse
@@ -17,6 +18,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from check_serve import Server
+
+MOST_REFUSED = 1 / 20
 
 
 def question(dice):
@@ -76,9 +79,15 @@ def main():
     for number in differ[:5]:
         print(f"differs: {json.dumps(questions[number])}\n  alone    {alone[number]}\n  together {together[number]}", file=sys.stderr)
     refused = sum(status != 200 for status, _ in alone)
+    broken = sum(status >= 500 for status, _ in alone)
     print(f"{len(questions)} questions ({refused} refused alike), {args.at_once} at once, weights {args.weights}: "
           f"{len(questions) - len(differ)} the same to the last bit, {len(differ)} not; {time.monotonic() - began:.0f} s")
-    sys.exit(1 if differ else 0)
+    faults = [f"{broken} answers are the server's own errors"] if broken else []
+    if refused > MOST_REFUSED * len(questions):
+        faults.append(f"too many were refused: {next(told for status, told in alone if status != 200)}")
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    sys.exit(1 if differ or faults else 0)
 
 
 if __name__ == "__main__":
