@@ -6,10 +6,11 @@
 # OUT: a folder for everything measured, as JSON [default: gpu-results]. PYTHON: one that has torch [default: python3].
 # MINUTES: time limit [default: 9.5]; a section that does not fit is cut short or left out, and the next one starts.
 # Without a GPU it prints what it skips, and tries everything else on the CPU in sizes that mean nothing.
+# Exits with 1 if a section has failed, such as the comparison with the CPU's numbers; one that is cut short has not.
 set -uo pipefail
 began=$(date +%s)
 bench=$(cd "$(dirname "$0")" && pwd)
-[ $# -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 export OUT PYTHON
 OUT=$(realpath -m "${OUT:-gpu-results}")
 PYTHON=${PYTHON:-python3}
@@ -37,6 +38,7 @@ text=${2:-}
 say() { echo "$*" >&2; }
 skip() { say "-- skipped: $1: $2"; printf '{"section": "%s", "skipped": "%s"}\n' "$1" "$2" >>"$OUT/sections.jsonl"; }
 
+failed=()
 # section NAME SECONDS COMMAND...: runs it with a time limit and writes its output to OUT/NAME.out; a failure does not stop the script.
 section() {
   local name=$1 limit=$2 left start code
@@ -53,7 +55,10 @@ section() {
   case $code in
     0) ;;
     124 | 137) say "   cut at $limit s" ;;
-    *) say "   failed with exit code $code: $(tail -n 1 "$OUT/$name.err")" ;;
+    *)
+      failed+=("$name")
+      say "   failed with exit code $code: $(tail -n 1 "$OUT/$name.err")"
+      ;;
   esac
 }
 
@@ -104,5 +109,6 @@ else
   skip shakespeare-peer "it takes a GPU, PyTorch and a text"
 fi
 
-python3 "$bench/gpu_table.py" "$OUT" | tee "$OUT/table.txt"
+python3 "$bench/gpu_table.py" "$OUT" | tee "$OUT/table.txt" || failed+=(table)
 say "everything measured: $OUT ($((($(date +%s) - began) / 60)) min $((($(date +%s) - began) % 60)) s)"
+[ ${#failed[@]} = 0 ] || { say "failed: ${failed[*]}"; exit 1; }
