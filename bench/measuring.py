@@ -26,6 +26,7 @@ class Record:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         self.path, self.facts = path, facts
         self.measured = self.disturbed = 0
+        self.failed = []  # contests that our own program did not finish
         self.file = open(path, "w")
         self.add({"kind": "machine", **facts})
 

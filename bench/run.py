@@ -278,6 +278,13 @@ def contests(here):
     ]
 
 
+def put_into_documents(rows, facts):
+    """Puts the table into docs/measured.md, and its headlines into the README."""
+    say(contest.put_into("docs/measured.md", contest.table(rows, facts)))
+    headlines = [row for row in rows if row["what"] in HEADLINES]
+    say(contest.put_into("README.md", contest.table(headlines, facts)) if headlines else "no rows for the README")
+
+
 def main():
     parser = argparse.ArgumentParser(description="Ember beside its peers: see bench/run.sh.")
     parser.add_argument("--quick", action="store_true", help="everything once, in sizes that mean nothing")
@@ -298,6 +305,8 @@ def main():
     rows, left_out = [], []
     try:
         chosen = [each for each in contests(here) if args.only in each.rows[0].what]
+        if not chosen:
+            sys.exit(f"no contest has {args.only!r} in its name")
         for number, each in enumerate(chosen):
             left_out = [later.rows[0].what for later in chosen[number:]]
             rows += contest.hold(each, record, rounds, args.timeout)
@@ -311,15 +320,21 @@ def main():
         warning += f"**{record.disturbed} of {record.measured} measurements began while others used this machine: do not rely on these.**\n\n"
     if left_out:
         warning += f"Stopped before: {'; '.join(left_out)}.\n\n"
+    if record.failed:
+        warning += f"Ember failed at: {'; '.join(record.failed)}.\n\n"
     text = warning + contest.table(rows, facts)
     with open(path + ".md", "w") as file:
         file.write(text)
     print(text, end="")
     say(f"every measurement: {os.path.relpath(path + '.json', ROOT)}; the table: {os.path.relpath(path + '.md', ROOT)}")
-    if not args.quick and not args.only and not args.no_docs:
-        say(contest.put_into("docs/measured.md", text))
-        headlines = [row for row in rows if row["what"] in HEADLINES]
-        say(contest.put_into("README.md", warning + contest.table(headlines, facts)) if headlines else "no rows for the README")
+    if not args.only and not args.no_docs:
+        if warning:
+            say("docs/measured.md and the README stay as they are")
+        else:
+            put_into_documents(rows, facts)
+    if record.failed:
+        sys.exit(f"Ember failed at: {'; '.join(record.failed)}")
+    sys.exit(1 if left_out else 0)
 
 
 if __name__ == "__main__":
