@@ -3,8 +3,9 @@
 # and prints study/src/plan/points.json. Each run uses the defaults of `ember-train run`; only its shape and length are set.
 #   bench/fit_points.sh SHAKESPEARE TEXTS [WORK_FOLDER] >study/src/plan/points.json
 # SHAKESPEARE is karpathy/char-rnn's tinyshakespeare.txt; TEXTS the folder that bench/texts.sh makes. Runs that
-# are already in WORK_FOLDER are not trained again.
+# are already in WORK_FOLDER are not trained again, and an interrupted one is resumed.
 set -euo pipefail
+[ $# -ge 2 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 shakespeare=$(realpath "$1")
 texts=$(realpath "$2")
 work=$(realpath -m "${3:-$(mktemp -d)}")
@@ -30,10 +31,17 @@ prepare "python-bpe4096" "$texts/code.txt" --tokenizer bpe:4096
 prepare "c-bpe8192" "$texts/c.txt" --tokenizer bpe:8192
 prepare "stories" --stories 20000
 
+is_finished() { # run, max_steps
+  [ -f "$1/latest" ] && [ "$(cat "$1/latest")" = "$(printf 'step-%08d' "$2")" ]
+}
 # The text, then: n_layer n_embd context_length batch_size max_steps
 while read -r text n_layer n_embd context batch steps; do
   out="run-$text-$n_layer-$n_embd-$context-$batch-$steps"
-  [ -f "$out/loss.svg" ] && continue
+  if is_finished "$out" "$steps"; then continue; fi
+  if [ -f "$out/latest" ]; then
+    "$train" resume "$out" --quiet --device cpu </dev/null
+    continue
+  fi
   rm -rf "$out"
   "$train" run "$text" --quiet --device cpu --out "$out" \
     --set n_layer="$n_layer" --set n_embd="$n_embd" --set context_length="$context" --set batch_size="$batch" \
@@ -96,7 +104,9 @@ RUNS
 
 for text in */manifest.json; do
   text=${text%/manifest.json}
-  [ -f "$text.facts.json" ] || "$train" plan "$text" --facts --format json --quiet >"$text.facts.json"
+  [ -f "$text.facts.json" ] && continue
+  "$train" plan "$text" --facts --format json --quiet >part
+  mv part "$text.facts.json"
 done
 python3 - "$here" <<'PY'
 import glob, json, sys, tomllib
