@@ -128,7 +128,8 @@ def main():
         }
         os.write(out, (json.dumps(result) + "\n").encode())
         sys.stdout.flush()
-        os._exit(0)
+    # After the folder is removed, as this ends the process at once.
+    os._exit(0)
 
 
 if __name__ == "__main__":
