@@ -4,6 +4,7 @@
 # Prints the table of docs/measured.md: validation loss, tokens per second, peak memory of a training step. About nine minutes.
 #   bench/engine.sh TEXT [STEPS] [FLAGS OF ember-train run]        (STEPS: default 2000)
 set -euo pipefail
+[ $# -ge 1 ] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 text=$(realpath "$1")
 steps=${2:-2000}
 shift; [ $# -gt 0 ] && shift
@@ -20,7 +21,8 @@ run() { # NAME CONFIG [KEY=VALUE...]
   "$train" run "$text" --config "$config" --device cpu --out "$work/$name" --set max_steps="$steps" \
     --set lr_decay_steps="$steps" --set sample_interval=0 "${sets[@]}" "${flags[@]}" >"$work/$name.log" 2>&1 ||
     { cat "$work/$name.log" >&2; exit 1; }
-  "$train" ledger --config "$config" --device cpu --repeats 1 --format json "${sets[@]}" >"$work/$name.ledger" 2>/dev/null
+  "$train" ledger --config "$config" --device cpu --repeats 1 --format json "${sets[@]}" >"$work/$name.ledger" 2>"$work/$name.log" ||
+    { cat "$work/$name.log" >&2; exit 1; }
 }
 flags=("$@")
 run float32 shakespeare-char-cpu

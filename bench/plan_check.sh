@@ -3,6 +3,7 @@
 # time and the loss of whole runs of one minute.
 #   bench/plan_check.sh TEXT [--train] [DEVICE...]      (default: cpu wgpu)
 set -euo pipefail
+[ $# -ge 1 ] || { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 text=$(realpath "$1")
 shift
 train=
@@ -50,7 +51,8 @@ for set in "" "--set n_layer=2 --set n_embd=64" "--set n_layer=4 --set n_embd=12
   rm -rf run
   began=$(date +%s.%N)
   # shellcheck disable=SC2086
-  "$ember" run "$text" --minutes 1 --device cpu --out run $set ${EMBER_THREADS:+--threads "$EMBER_THREADS"} 2>log >/dev/null
+  "$ember" run "$text" --minutes 1 --device cpu --out run $set ${EMBER_THREADS:+--threads "$EMBER_THREADS"} 2>log >/dev/null ||
+    { cat log >&2; exit 1; }
   ended=$(date +%s.%N)
   python3 - "$began" "$ended" <<'PY'
 import json, re, sys, tomllib

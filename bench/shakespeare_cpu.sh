@@ -2,6 +2,7 @@
 # Runs nanoGPT's CPU recipe on one text, ours and PyTorch's in turn, on this machine: losses by the same evaluation, and times.
 #   bench/shakespeare_cpu.sh TEXT [PYTHON]      (PYTHON: one that has torch; default python3)
 set -euo pipefail
+[ $# -ge 1 ] || { sed -n '2,3s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 text=$(realpath "$1")
 python=${2:-python3}
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -9,7 +10,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cargo build --release -q --manifest-path "$here/Cargo.toml" -p ember-train
 began=$(date +%s.%N)
-"$here/target/release/ember-train" run "$text" --config shakespeare-char-cpu --device cpu --out "$work/run" >"$work/ours.log" 2>&1
+"$here/target/release/ember-train" run "$text" --config shakespeare-char-cpu --device cpu --out "$work/run" >"$work/ours.log" 2>&1 ||
+  { cat "$work/ours.log" >&2; exit 1; }
 ended=$(date +%s.%N)
 "$python" "$here/bench/peers/nanogpt_char.py" "$text" --recipe cpu >"$work/theirs.json"
 "$python" - "$work" "$began" "$ended" <<'PY'
