@@ -11,7 +11,7 @@ shift; [ $# -gt 0 ] && shift
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cargo build --release -q --manifest-path "$here/Cargo.toml" -p ember-train
+cargo build --release --locked -q --manifest-path "$here/Cargo.toml" -p ember-train
 train=$here/target/release/ember-train
 
 run() { # NAME CONFIG [KEY=VALUE...]

@@ -9,7 +9,7 @@ if [ -z "${TRAIN:-}" ] || [ -z "${GENERATE:-}" ]; then
   features=()
   command -v nvidia-smi >/dev/null && features=(--features cuda)
   for program in ember-generate ember-train; do
-    cargo build --release -q --manifest-path "$here/Cargo.toml" -p "$program" "${features[@]}"
+    cargo build --release --locked -q --manifest-path "$here/Cargo.toml" -p "$program" "${features[@]}"
   done
 fi
 exec python3 "$here/bench/growth.py" "$@"

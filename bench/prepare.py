@@ -42,7 +42,7 @@ if not big.exists():
 
 root = Path(__file__).resolve().parent.parent
 target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
-build = ["cargo", "build", "--release", "-q", "-p", "ember-data", "--example", "prepare"]
+build = ["cargo", "build", "--release", "--locked", "-q", "-p", "ember-data", "--example", "prepare"]
 subprocess.run(build, cwd=root, check=True)
 program = target / "release" / "examples" / "prepare"
 begin = time.time()

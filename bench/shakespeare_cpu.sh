@@ -8,7 +8,7 @@ python=${2:-python3}
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cargo build --release -q --manifest-path "$here/Cargo.toml" -p ember-train
+cargo build --release --locked -q --manifest-path "$here/Cargo.toml" -p ember-train
 began=$(date +%s.%N)
 "$here/target/release/ember-train" run "$text" --config shakespeare-char-cpu --device cpu --out "$work/run" >"$work/ours.log" 2>&1 ||
   { cat "$work/ours.log" >&2; exit 1; }

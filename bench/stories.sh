@@ -7,9 +7,9 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$here"
-cargo build --release -q -p ember-generate
-cargo build --release -q -p ember-train
-cargo build --release -q -p ember-data --example parse_stories
+cargo build --release --locked -q -p ember-generate
+cargo build --release --locked -q -p ember-train
+cargo build --release --locked -q -p ember-data --example parse_stories
 began=$(date +%s)
 target/release/ember-train run --device cpu --out "$work/run" "$@" 2>&1 | { grep -vE 'sample|^ ' || true; }
 echo "$(($(date +%s) - began)) s for the whole program"
