@@ -12,7 +12,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cargo build --release --locked -q --manifest-path "$here/Cargo.toml" -p ember-train
-train=$here/target/release/ember-train
+train=${CARGO_TARGET_DIR:-$here/target}/release/ember-train
 
 run() { # NAME CONFIG [KEY=VALUE...]
   local name=$1 config=$2 sets=()

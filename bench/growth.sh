@@ -11,5 +11,7 @@ if [ -z "${TRAIN:-}" ] || [ -z "${GENERATE:-}" ]; then
   for program in ember-generate ember-train; do
     cargo build --release --locked -q --manifest-path "$here/Cargo.toml" -p "$program" "${features[@]}"
   done
+  built=$(realpath "${CARGO_TARGET_DIR:-$here/target}")/release
+  export TRAIN=${TRAIN:-$built/ember-train} GENERATE=${GENERATE:-$built/ember-generate}
 fi
 exec python3 "$here/bench/growth.py" "$@"

@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cargo build --release --locked -q --manifest-path "$here/Cargo.toml" -p ember-train
 began=$(date +%s.%N)
-"$here/target/release/ember-train" run "$text" --config shakespeare-char-cpu --device cpu --out "$work/run" >"$work/ours.log" 2>&1 ||
+"${CARGO_TARGET_DIR:-$here/target}/release/ember-train" run "$text" --config shakespeare-char-cpu --device cpu --out "$work/run" >"$work/ours.log" 2>&1 ||
   { cat "$work/ours.log" >&2; exit 1; }
 ended=$(date +%s.%N)
 "$python" "$here/bench/peers/nanogpt_char.py" "$text" --recipe cpu >"$work/theirs.json"

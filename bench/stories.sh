@@ -10,8 +10,9 @@ cd "$here"
 cargo build --release --locked -q -p ember-generate
 cargo build --release --locked -q -p ember-train
 cargo build --release --locked -q -p ember-data --example parse_stories
+built=${CARGO_TARGET_DIR:-target}/release
 began=$(date +%s)
-target/release/ember-train run --device cpu --out "$work/run" "$@" 2>&1 | { grep -vE 'sample|^ ' || true; }
+"$built/ember-train" run --device cpu --out "$work/run" "$@" 2>&1 | { grep -vE 'sample|^ ' || true; }
 echo "$(($(date +%s) - began)) s for the whole program"
-target/release/ember-generate text --from "$work/run" --device cpu --quiet --seed 1 --temperature 1 --max-new-tokens 120 \
-  --num-return-sequences 200 --format json "" </dev/null | target/release/examples/parse_stories
+"$built/ember-generate" text --from "$work/run" --device cpu --quiet --seed 1 --temperature 1 --max-new-tokens 120 \
+  --num-return-sequences 200 --format json "" </dev/null | "$built/examples/parse_stories"
