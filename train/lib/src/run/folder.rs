@@ -136,8 +136,12 @@ impl RunFolder {
     /// removed, with the parents that were created for it, except for what somebody else put there
     /// meanwhile. In a folder that existed and held no run, only the lock file that this process
     /// created is removed, and not even that if other files of the run are left, which the lock file
-    /// identifies. A run that was opened stays as it is, and keeps its lock file.
+    /// identifies. A run that was opened stays as it is, and keeps its lock file. If the folder was
+    /// moved, nothing is removed: another run may have begun at its path.
     pub fn forget(&self) {
+        if self.ensure_there().is_err() {
+            return;
+        }
         match &self.before {
             Before::Missing { parents } => {
                 self.remove_not_begun();

@@ -80,9 +80,10 @@ impl Lock {
         lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Removes the lock file of the folder in `path` if this process created it.
+    /// Removes the lock file of the folder in `path` if this process created it, and nobody has
+    /// replaced it.
     pub(super) fn remove_if_new(&self, path: &Path) {
-        if self.is_new {
+        if self.is_new && self.is_of(path) {
             let _ = fs::remove_file(path.join(LOCK));
         }
     }

@@ -141,6 +141,31 @@ fn a_folder_that_was_moved_or_replaced_is_no_longer_this_process_s() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_run_that_does_not_begin_leaves_one_that_began_at_its_path() {
+    for existed in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let [here, elsewhere] = ["run", "elsewhere"].map(|name| folder.path().join(name));
+        if existed {
+            fs::create_dir(&here).unwrap();
+        }
+        let run = RunFolder::create(&here).unwrap();
+        fs::rename(&here, &elsewhere).unwrap();
+        let other = RunFolder::create(&here).unwrap();
+        run.forget();
+        other.ensure_there().unwrap(); // it still has its lock
+        fs::create_dir_all(other.checkpoint(5)).unwrap();
+        for name in [METRICS, CONFIG] {
+            fs::write(other.file(name), "").unwrap();
+        }
+        run.forget();
+        assert_eq!(names(&here), [LOCK, CHECKPOINTS, CONFIG, METRICS]);
+        assert!(other.checkpoint(5).is_dir());
+        assert_eq!(names(&elsewhere), [LOCK]);
+    }
+}
+
 #[test]
 fn a_run_that_has_not_begun_is_told_from_a_folder_of_something_else() {
     let folder = tempfile::tempdir().unwrap();
