@@ -1,6 +1,7 @@
 //! Removes a run, finished or not begun: all its files, and never anything else.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use ember_data::prepare::CHECKPOINT;
@@ -82,7 +83,8 @@ impl RunFolder {
     /// configuration, then the mark of a removal. After a kill or a power cut, the rest can be
     /// resumed or removed.
     pub(in crate::run) fn remove_not_begun(&self) {
-        let Ok(contents) = Contents::read(self.path()) else { return };
+        let mut contents = Contents::default();
+        let _ = contents.list(self.path(), Path::new("")); // after an error, with what was listed before it
         let is_data = |path: &Path| path.starts_with(DATA);
         contents.remove_where(self.path(), |path| !is_data(path) && !is_removed_last(path));
         let _ = mark_removed(self.path());
@@ -141,7 +143,10 @@ impl Contents {
             let entry = entry.at("cannot read", &path)?;
             let below = folder.join(entry.file_name());
             // Does not follow links: their targets do not belong to the run.
-            let data = entry.metadata().at("cannot read", entry.path())?;
+            let data = match entry.metadata() {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue, // removed meanwhile
+                data => data.at("cannot read", entry.path())?,
+            };
             let names: Option<Vec<&str>> = below.iter().map(|name| name.to_str()).collect();
             let is_of_run = |names: &[&str]| is_folder(names) && (names != [DATA] || has_own_data(root));
             if data.is_dir() && names.as_deref().is_some_and(is_of_run) {
