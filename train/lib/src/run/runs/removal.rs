@@ -79,9 +79,9 @@ impl Removal {
 
 impl RunFolder {
     /// Removes the folder of a run that did not begin, and leaves what others put into it
-    /// meanwhile. The order matters: first the files that identify a run only together with its
-    /// configuration, then the mark of a removal. After a kill or a power cut, the rest can be
-    /// resumed or removed.
+    /// meanwhile. First logs and samples, while `config.toml` still shows that this is a run; then
+    /// `config.toml` becomes `.removing`; then the data; the lock and `.removing` last. So whatever
+    /// a kill or a power cut leaves is recognised, and can be resumed or removed.
     pub(in crate::run) fn remove_not_begun(&self) {
         let mut contents = Contents::default();
         let _ = contents.list(self.path(), Path::new("")); // after an error, with what was listed before it
@@ -126,13 +126,13 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Removes those of the run's files and folders below `root` that `goes` holds for; ignores what
-    /// cannot be removed.
-    fn remove_where(&self, root: &Path, goes: impl Fn(&Path) -> bool) {
-        for file in self.files.iter().filter(|file| goes(file)) {
+    /// Removes those of the run's files and folders below `root` for which `is_removed` is true;
+    /// ignores what cannot be removed.
+    fn remove_where(&self, root: &Path, is_removed: impl Fn(&Path) -> bool) {
+        for file in self.files.iter().filter(|file| is_removed(file)) {
             let _ = fs::remove_file(root.join(file));
         }
-        for folder in self.folders.iter().filter(|folder| goes(folder)) {
+        for folder in self.folders.iter().filter(|folder| is_removed(folder)) {
             let _ = fs::remove_dir(root.join(folder));
         }
     }
