@@ -17,8 +17,12 @@ use super::{small_run, wait};
 
 /// A terminal of 40 lines: the end that reads the output, and the screen for a program.
 fn terminal() -> (File, File) {
-    let reader = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    fcntl_setfd(&reader, FdFlags::CLOEXEC).unwrap(); // the program does not inherit it
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+    // No program inherits it, not even one that another test starts just now.
+    #[cfg(target_os = "linux")]
+    let flags = flags | OpenptFlags::CLOEXEC;
+    let reader = openpt(flags).unwrap();
+    fcntl_setfd(&reader, FdFlags::CLOEXEC).unwrap(); // elsewhere there is no such flag
     grantpt(&reader).unwrap();
     unlockpt(&reader).unwrap();
     let path = ptsname(&reader, Vec::new()).unwrap().into_string().unwrap();
