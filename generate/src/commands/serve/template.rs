@@ -243,6 +243,7 @@ mod tests {
             String::new()
         });
         waiting.environment = Arc::new(environment);
+        waiting.bound = Bound::new(MAX_BYTES, Duration::from_millis(100), STACK, 1); // no need to wait for MAX_TIME
         for status in [400, 503] {
             let error = waiting.render(&[], None, true, &Map::new()).unwrap_err().body()["error"].clone();
             let names_bound = error["message"].as_str().unwrap().contains("or 10 s");
