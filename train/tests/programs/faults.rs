@@ -229,7 +229,7 @@ fn a_run_beside_data_of_something_else_is_refused_and_leaves_nothing() {
 fn a_run_that_is_moved_or_removed_while_it_trains_ends_with_a_line() {
     for is_removed in [false, true] {
         let place = Place::new();
-        let more = "--set sample_interval=7 --set sample_tokens=1000 --set tensorboard=true";
+        let more = "--set sample_interval=7 --set sample_tokens=10000 --set tensorboard=true";
         let arguments = format!("{} {more}", small_run(&place, "here", 1_000_000));
         let child = place.command("ember-train", &arguments).spawn().unwrap();
         let [here, elsewhere] = ["here", "elsewhere"].map(|name| place.path(name));
@@ -237,13 +237,14 @@ fn a_run_that_is_moved_or_removed_while_it_trains_ends_with_a_line() {
         while !here.join("latest").exists() && began.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(2));
         }
-        std::thread::sleep(Duration::from_millis(50)); // in the middle of the sample, which is to be kept there
+        std::thread::sleep(Duration::from_millis(50)); // in the middle of the sample, which takes seconds
         fs::rename(&here, &elsewhere).unwrap();
         if is_removed {
             fs::remove_dir_all(&elsewhere).unwrap();
         }
         let ran = super::wait(child);
         assert_eq!(ran.code, Some(1), "{}", ran.err);
+        assert!(ran.err.contains(": no sample ("), "it was moved before or after the sample: {}", ran.err);
         let line = documented_line(&ran, &["was moved or removed while it trained; put it back and continue with "]);
         let expected = "error: here was moved or removed while it trained; put it back and continue with \
                         `ember-train resume here`";
@@ -253,7 +254,8 @@ fn a_run_that_is_moved_or_removed_while_it_trains_ends_with_a_line() {
             fs::rename(&elsewhere, &here).unwrap();
             let latest = fs::read_to_string(here.join("latest")).unwrap();
             let step: u64 = latest.trim().trim_start_matches("step-").parse().unwrap();
-            place.train(&format!("resume here --device cpu --set max_steps={}", step + 3)).succeeds();
+            let steps = step + 3;
+            place.train(&format!("resume here --device cpu --set max_steps={steps} --set sample_tokens=9")).succeeds();
         }
     }
 }
