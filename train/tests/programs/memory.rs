@@ -114,20 +114,24 @@ fn a_resumed_run_in_half_precision_by_block_ends_in_the_same_bits() {
         let (whole, killed) = (format!("whole-{precision}"), format!("killed-{precision}"));
         place.train(&format!("{} {keys}", small_run(&place, &whole, 60))).succeeds();
         let latest = place.path(&killed).join("latest");
-        loop {
+        let mut is_killed = false;
+        for _ in 0..20 {
             let arguments = format!("{} {keys}", small_run(&place, &killed, 60));
             let mut child = place.command("ember-train", &arguments).spawn().unwrap();
             while !latest.exists() && child.try_wait().unwrap().is_none() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             child.kill().unwrap();
-            wait(child);
-            if std::fs::read_to_string(&latest).unwrap().trim() != "step-00000060" {
+            let ran = wait(child);
+            let saved = std::fs::read_to_string(&latest).unwrap_or_else(|_| panic!("nothing is saved: {}", ran.err));
+            is_killed = saved.trim() != "step-00000060";
+            if is_killed {
                 break;
             }
             // It had ended before it was killed, as may happen on a busy machine.
             std::fs::remove_dir_all(place.path(&killed)).unwrap();
         }
+        assert!(is_killed, "{precision}: it always ended before it was killed");
         place.train(&format!("resume {killed} --device cpu")).succeeds();
         assert!(end_of(&place.path(&whole)) == end_of(&place.path(&killed)), "{precision}: other numbers");
     }
