@@ -75,7 +75,7 @@ fn an_answer_follows_the_schema_of_its_format() {
     }
 }
 
-/// What it took stays taken until the server ends.
+/// What it took stays taken until the process ends: here, for the rest of the tests.
 #[test]
 fn a_template_that_takes_too_much_holds_up_conversations_and_nothing_else() {
     let server =
