@@ -160,8 +160,9 @@ impl Model {
     }
 
     /// The probability of a text: its loss in nats per token, its perplexity, its bits per byte. A
-    /// text longer than the context is scored in whole windows that do not overlap; those of
-    /// `ember-generate score` overlap by half, so its loss differs a little.
+    /// text longer than the context is scored in windows that overlap by one token; those of
+    /// `ember-generate score` overlap by half unless it is told otherwise, so its loss differs a
+    /// little.
     ///
     /// # Errors
     /// When it has fewer than two tokens, or a character that the tokenizer does not know.
