@@ -37,7 +37,7 @@ fn gpu() -> Option<Device> {
     match select(DeviceChoice::Wgpu(None)) {
         Ok(selected) => Some(selected.device),
         Err(error) => {
-            assert!(std::env::var_os("REQUIRE_WGPU").is_none(), "{error}");
+            assert!(std::env::var_os("REQUIRE_WGPU").is_none(), "REQUIRE_WGPU is set: {error:#}");
             println!("SKIPPED: {error:#}");
             None
         }
