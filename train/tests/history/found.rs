@@ -105,8 +105,8 @@ fn a_renaming_that_somebody_was_killed_over_is_synced_first() {
     });
 }
 
-/// The free space is checked first: a checkpoint that ends in a full disk would fill it for
-/// everybody else.
+/// The free space is checked first: a checkpoint that is only half written would take the last free
+/// space from all other programs.
 #[test]
 fn a_save_without_room_writes_nothing() {
     let (library, place) = (Library::new(), scratch());
