@@ -175,13 +175,15 @@ async function readProps() {
 }
 
 function askForKey() {
-  const key = element("input", { type: "password", autocomplete: "off", onkeydown: (event) => { if (event.key === "Enter") use.click(); } });
-  const use = press("Use", () => {
+  const key = element("input", { type: "password", autocomplete: "off" });
+  const use = (event) => {
+    event.preventDefault(); // nothing is sent: the page itself asks with the key
     apiKey.set(key.value.trim());
     byId("mishap").hidden = true;
     begin();
-  });
-  byId("mishap-words").append(" ", element("label", { class: "field" }, "API key", key), use);
+  };
+  byId("mishap-words").append(" ", element("form", { onsubmit: use },
+    element("label", { class: "field" }, "API key", key), element("button", { text: "Use" })));
   key.focus();
 }
 
