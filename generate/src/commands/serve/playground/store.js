@@ -18,10 +18,11 @@ function toldNames() {
   return Object.fromEntries([...new Set(ids)].filter((id) => pieces.has(id)).map((id) => [id, pieces.get(id)]));
 }
 
-/** The saved state as this page last read or wrote it. If it is another one now, another tab has saved. */
+/** The saved state as this page last read or wrote it. */
 let lastKept = null;
 
-const isOvertaken = () => lasting.getItem(PLACE) !== lastKept;
+/** Whether another tab has saved. If nothing is kept any more, there is nothing to save over. */
+const isOvertaken = () => ![null, lastKept].includes(lasting.getItem(PLACE));
 
 /** Saves the state, but not over the texts of another tab. */
 function keepNow() {
