@@ -21,6 +21,9 @@ function toldNames() {
 /** The saved state as this page last read or wrote it. */
 let lastKept = null;
 
+/** Whether it is told that another tab has saved: once, or it would take the place of every later message. */
+let isTold = false;
+
 /** Whether another tab has saved. If nothing is kept any more, there is nothing to save over. */
 const isOvertaken = () => ![null, lastKept].includes(lasting.getItem(PLACE));
 
@@ -31,6 +34,7 @@ function keepNow() {
   try {
     lasting.setItem(PLACE, state);
     lastKept = state;
+    isTold = false;
   } catch (error) {
     const isFull = error.name === "QuotaExceededError";
     mishap(isFull ? "The browser has no room for these texts. Export them, then press Forget all." : `These texts are not saved: ${error.message}`);
@@ -39,6 +43,8 @@ function keepNow() {
 const keep = later(keepNow, 400);
 
 function tellOvertaken() {
+  if (isTold) return;
+  isTold = true;
   mishap("Another tab has changed your texts, so this one saves no more. Export what is only here, then reload.");
   byId("mishap-words").append(" ", press("Reload", () => location.reload()));
 }
