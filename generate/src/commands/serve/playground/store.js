@@ -42,6 +42,13 @@ function keepNow() {
 }
 const keep = later(keepNow, 400);
 
+/** Saves the state also over another tab's: all texts were forgotten or replaced on purpose. */
+function keepInstead() {
+  lastKept = lasting.getItem(PLACE);
+  if (isTold) byId("mishap").hidden = true; // from now on this tab saves again
+  keepNow();
+}
+
 function tellOvertaken() {
   if (isTold) return;
   isTold = true;
@@ -97,8 +104,8 @@ function exportTexts() {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
-/** Whether there is a text, in the tokens of any model. */
-const hasTexts = () => [app, ...Object.values(app.others)].some(({ tree }) => nodeOf(tree, 0).children.length > 0);
+/** Whether there is a text, in the tokens of any model, or in another tab. */
+const hasTexts = () => isOvertaken() || [app, ...Object.values(app.others)].some(({ tree }) => nodeOf(tree, 0).children.length > 0);
 
 async function importTexts(file) {
   try {
@@ -109,7 +116,7 @@ async function importTexts(file) {
   }
   showSettings();
   show(app.current);
-  keepNow(); // after showing it, so that only valid state is saved
+  keepInstead(); // after showing it, so that only valid state is saved
 }
 
 function drawTexts() {
@@ -132,6 +139,6 @@ function drawTexts() {
 async function forgetAll() {
   await stopWriting();
   Object.assign(app, { tree: newTree(), current: 0, others: {} });
-  keepNow();
+  keepInstead();
   show(0);
 }
