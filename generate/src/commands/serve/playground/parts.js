@@ -3,15 +3,17 @@
 /** A button; `facts` are additional attributes. */
 const press = (text, onclick, facts = {}) => element("button", { type: "button", text, onclick, ...facts });
 
-/** A button for what cannot be undone: the first press asks, if there is something to lose, and a second one acts. Leaving the
- * button takes the first back. */
+/** A button for what cannot be undone: the first press asks, if there is something to lose, and a second one acts. A double
+ * click and a key that is held are one press. Leaving the button takes the first back. */
 function pressTwice(text, question, act, canLose, facts = {}) {
-  const button = press(text, () => {
+  const onkeydown = (event) => { if (event.repeat) event.preventDefault(); };
+  const button = press(text, ({ detail }) => {
+    if (detail > 1) return; // a further click of a double click
     const isSure = button.textContent === question || !canLose();
     button.textContent = isSure ? text : question;
     if (isSure) act();
     else button.focus(); // some browsers do not focus what is pressed, and so would never tell that it is left
-  }, { ...facts, onblur: () => { button.textContent = text; } });
+  }, { ...facts, onkeydown, onblur: () => { button.textContent = text; } });
   return button;
 }
 
