@@ -402,9 +402,10 @@ test(importing, { skip }, () => onPlayground({}, async (page) => {
   await written(page, BEGINNING, { tokens: 12 });
   const before = await tokens(page);
   const file = await exported(page);
-  let isHeld = true;
-  await holdWriting(page, () => isHeld);
-  for (isHeld of [true, false]) {
+  const hold = { on: true };
+  await holdWriting(page, () => hold.on);
+  for (const isHeld of [true, false]) {
+    hold.on = isHeld;
     await forgetAll(page); // so that the new nodes have the numbers of those in the file
     await set(page, { tokens: 20000 });
     await type(page, BEGINNING);
