@@ -52,15 +52,15 @@ function setWords(id, words) {
   if (byId(id).textContent !== words) byId(id).textContent = words;
 }
 
-/** Shows the most probable tokens at a position, by default the selected one; a press on a row takes that token there. */
-function showTop(place = paper.place) {
-  const token = place === null ? null : paper.tokens[place];
+/** Shows the most probable tokens at a position, by default the selected one: what could come next, if no token is there. A
+ * press on a row takes that token there. */
+function showTop(place = paper.place ?? paper.tokens.length) {
+  const token = paper.tokens[place];
   const top = (token ? token.top : paper.next) ?? [];
   setWords("top-title", token ? "What could have come here" : "What could come next");
-  setWords("top-about", aboutPlace(token, top));
+  setWords("top-about", aboutPlace(token, top, place === paper.place));
   const full = Math.max(...top.flatMap(({ before, after }) => [before, after]), 0.01);
-  const at = place ?? paper.tokens.length;
-  setRows(top.map((one) => element("li", {}, topRow(one, full, token, at))));
+  setRows(top.map((one) => element("li", {}, topRow(one, full, token, place))));
 }
 
 /** Replaces the rows. The keyboard's focus stays in its place, or goes to the text if no row is left. */
@@ -73,8 +73,8 @@ function setRows(rows) {
   (row ?? byId("text")).focus({ preventScroll: true });
 }
 
-function aboutPlace(token, top) {
-  if (token && paper.place === null) return "The last token was drawn from these. Press another to continue with that in its place.";
+function aboutPlace(token, top, isSelected) {
+  if (token && !isSelected) return "The last token was drawn from these. Press another to continue with that in its place.";
   if (token) return `It wrote ${token.end ? "the end of the text" : visible(token.text) || "part of a character"}, with probability ${percent(token.p)}. Press another to continue from here with that.`;
   if (paper.ended === "end") return "The text has ended. Press a token in it to see what else could have come.";
   if (top.length === 0) return "";
