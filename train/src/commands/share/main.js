@@ -24,9 +24,9 @@ function setWriting(on) {
 function goOn(taken = null) {
   const started = performance.now();
   begunAt = paper.tokens.length;
+  setWriting(true);
   lookAt(null);
   dropRest();
-  setWriting(true);
   say("Reading…");
   askWorker({ ask: "write", ...request(), taken, count: settings.tokens }, (heard) => {
     if (heard.told === "token") {

@@ -63,13 +63,14 @@ function showTop(place = paper.place ?? paper.tokens.length) {
   setRows(top.map((one) => element("li", {}, topRow(one, full, token, place))));
 }
 
-/** Replaces the rows. The keyboard's focus stays in its place, or goes to the text if no row is left. */
+/** Replaces the rows. The keyboard's focus stays in its place. It goes to the text if no row is left, and while one is written: at
+ * every token a screen reader would read out a row, and another Enter would take what happens to stand there. */
 function setRows(rows) {
   const list = byId("top");
   const focused = [...list.children].findIndex((row) => row.contains(document.activeElement));
   list.replaceChildren(...rows);
   if (focused < 0) return;
-  const row = rows[Math.min(focused, rows.length - 1)]?.firstChild;
+  const row = writing ? null : rows[Math.min(focused, rows.length - 1)]?.firstChild;
   (row ?? byId("text")).focus({ preventScroll: true });
 }
 
