@@ -176,6 +176,8 @@ test("while it writes, another token of those shown takes the last one's place",
 test("the keyboard's focus goes from the row that it took to the text, and stays there", { skip }, () => onPage({}, async (page) => {
   await set(page, { temperature: 1, tokens: 5 });
   await write(page);
+  // Until the answer has come, the rows are the last token's, and a press would take its place.
+  await page.locator("#top-title", { hasText: "What could come next" }).waitFor();
   const before = (await ids(page)).length;
   await page.evaluate(() => {
     window.focused = [];
