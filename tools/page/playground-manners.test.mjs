@@ -55,12 +55,12 @@ for (const [width, colorScheme] of [[360, "light"], [360, "dark"], [1280, "light
 
 for (const colorScheme of ["light", "dark"]) {
   test(`all words can be read, ${colorScheme}`, { skip }, () => onPlayground({ colorScheme }, (page) => everywhere(page, async (name) => {
-    await page.evaluate(() => { // all colours of surprisal, of generated and of given tokens
+    await page.evaluate(() => { // all colours of surprisal, of generated, given and last tokens
       if (document.querySelector(".sample-of-heats")) return;
       const all = document.createElement("p");
       all.className = "sample-of-heats";
       for (let heat = 0; heat < 7; heat++) {
-        for (const kind of ["", " given"]) {
+        for (const kind of ["", " given", " end"]) {
           const word = Object.assign(document.createElement("span"), { className: "word", textContent: `word${heat}` });
           const token = Object.assign(document.createElement("span"), { className: `token heat-${heat}${kind}` });
           token.append(word);
