@@ -12,8 +12,11 @@ has_node() { node -e 'process.exit(Number(process.versions.node.split(".")[0]) >
 
 # Prints the path of a Chromium: an installed one, or Debian's, which is installed where that is possible.
 browser() {
-  command -v chromium || command -v chromium-browser || command -v google-chrome && return
-  [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null || return
+  local name
+  for name in chromium chromium-browser google-chrome; do
+    if command -v "$name"; then return; fi
+  done
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then return 1; fi
   echo "${0##*/}: installing chromium" >&2
   apt-get install -y -qq --no-install-recommends chromium > /dev/null 2>&1 && command -v chromium
 }
