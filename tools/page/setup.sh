@@ -24,8 +24,9 @@ browser() {
 # Installs what the tests import, unless it is there in package.json's version. If that fails, prints npm's last words.
 install_playwright() (
   cd tools/page
-  version() { node -p "const it = require('./$1'); it.devDependencies?.['playwright-core'] ?? it.version" 2> /dev/null; }
-  [ "$(version node_modules/playwright-core/package.json)" = "$(version package.json)" ] && return
+  wanted=$(node -p "require('./package.json').devDependencies['playwright-core']")
+  installed=$(node -p "require('./node_modules/playwright-core/package.json').version" 2> /dev/null) || installed=none
+  if [ "$installed" = "$wanted" ]; then return; fi
   said=$(npm ci --silent 2>&1) || { tail -n 1 <<< "$said"; return 1; }
 )
 
