@@ -21,13 +21,16 @@ browser() {
   apt-get install -y -qq --no-install-recommends chromium > /dev/null 2>&1 && command -v chromium
 }
 
-# Installs what the tests import, unless it is there in package.json's version. If that fails, prints npm's last words.
+# Installs what the tests import, unless it is there in package.json's version. If that fails, prints npm's first error:
+# its last one names a log file.
 install_playwright() (
   cd tools/page
   wanted=$(node -p "require('./package.json').devDependencies['playwright-core']")
   installed=$(node -p "require('./node_modules/playwright-core/package.json').version" 2> /dev/null) || installed=none
   if [ "$installed" = "$wanted" ]; then return; fi
-  said=$(npm ci --silent 2>&1) || { tail -n 1 <<< "$said"; return 1; }
+  if said=$(npm ci --no-audit --no-fund --loglevel=error 2>&1); then return; fi
+  grep -m1 -E '^npm (error|ERR!)' <<< "$said" || tail -n 1 <<< "$said"
+  return 1
 )
 
 # build PACKAGE...: builds ember-generate and ember-train, unless EMBER_GENERATE and EMBER_TRAIN name them, and sets these.
