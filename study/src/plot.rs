@@ -130,7 +130,7 @@ fn summary(rows: &[Row]) -> String {
         last(rows, |row| row.tokens).map(|tokens| format!("{} tokens", short(tokens as f64))),
         last(rows, |row| row.elapsed_s).map(duration),
         last(rows, |row| row.train_loss).map(|loss| format!("train {loss:.3}")),
-        last(rows, |row| row.val_loss).map(|loss| format!("validation {loss:.3}")),
+        last_val_loss(rows).map(|loss| format!("validation {loss:.3}")),
         best(rows).map(|(loss, step)| format!("best {loss:.3} at step {}", grouped(step))),
         lowest(rows, |row| row.bits_per_byte).map(|(bits, _)| format!("{bits:.3} bits per byte")),
     ];
@@ -140,6 +140,13 @@ fn summary(rows: &[Row]) -> String {
 /// The value of the last row that has it.
 pub(crate) fn last<T>(rows: &[Row], value: fn(&Row) -> Option<T>) -> Option<T> {
     rows.iter().rev().find_map(value)
+}
+
+/// The validation loss of the last evaluation; `None` if that was not finite, which JSON has as null:
+/// an earlier one would say that a run is well that has diverged.
+pub(crate) fn last_val_loss(rows: &[Row]) -> Option<f64> {
+    let is_evaluation = |row: &&Row| row.eval_s.or(row.val_loss).is_some();
+    rows.iter().rev().find(is_evaluation)?.val_loss
 }
 
 /// The lowest validation loss, and its step.
@@ -158,7 +165,7 @@ pub(crate) fn lowest(rows: &[Row], value: fn(&Row) -> Option<f64>) -> Option<(f6
 fn over_fits_from(rows: &[Row], smooth: &[(f64, f64)]) -> Option<f64> {
     const BY: f64 = 1.01;
     let (least, step) = best(rows)?;
-    let turned = last(rows, |row| row.val_loss)? > BY * least;
+    let turned = last_val_loss(rows)? > BY * least;
     let then = smooth.iter().rev().find(|point| point.0 <= step as f64).or(smooth.first())?.1;
     // The last points have few neighbours to average over.
     let now = smooth[smooth.len() - 1 - smooth.len() / 50].1;

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::drawing::{Points, drawable, smooth};
 use crate::error::{Error, Result};
-use crate::plot::{best, last, lowest};
+use crate::plot::{best, last, last_val_loss, lowest};
 use ember_training::run::{folder, report::Row, report::RunFacts, report::jsonl, report::last_step};
 use ember_training::units::{duration, short};
 
@@ -135,7 +135,7 @@ impl Record {
             max_steps: max_steps.or(facts.map(|facts| facts.max_steps)),
             tokens: last(rows, |row| row.tokens),
             train_loss: last(rows, |row| row.train_loss),
-            val_loss: last(rows, |row| row.val_loss),
+            val_loss: last_val_loss(rows),
             best_val_loss: best.map(|best| best.0),
             best_step: best.map(|best| best.1),
             bits_per_byte: lowest(rows, |row| row.bits_per_byte).map(|lowest| lowest.0),
@@ -162,7 +162,7 @@ pub struct Summary {
     pub tokens: Option<u64>,
     /// The last training loss.
     pub train_loss: Option<f64>,
-    /// The last validation loss.
+    /// The validation loss of the last evaluation, if it was finite.
     pub val_loss: Option<f64>,
     /// The lowest validation loss.
     pub best_val_loss: Option<f64>,

@@ -50,6 +50,16 @@ fn figures_are_those_of_the_log() {
 }
 
 #[test]
+fn a_run_that_has_diverged_has_no_last_validation_loss() {
+    let mut run = record("a", &[2.0, 1.0], "");
+    assert_eq!(run.summary().val_loss, Some(1.1));
+    // A loss that is not finite is null in the log, and read as missing.
+    run.rows.push(Row { step: 30, eval_s: Some(0.5), ..Row::default() });
+    let summary = run.summary();
+    assert_eq!((summary.val_loss, summary.best_val_loss), (None, Some(1.1)));
+}
+
+#[test]
 fn a_speed_is_rounded_and_not_cut_off() {
     for (speed, shown) in [(0.74, "0.7"), (9.97, "10"), (1999.6, "2,000"), (12_345.4, "12,345")] {
         let mut run = record("a", &[2.0, 1.0], "");
