@@ -24,6 +24,8 @@ pub enum Note {
     DiskFull(Error),
     /// A checkpoint is damaged.
     Damaged { error: Error, aside: PathBuf },
+    /// The disk has no room for TensorBoard's event file; the run does not depend on it.
+    NoEvents(Error),
     /// Sampling text failed; the run does not depend on it.
     NoSample { step: u64, error: Error },
 }
@@ -55,6 +57,7 @@ impl Note {
                              fastest for the rest of the run"
                 .to_owned(),
             Self::DiskFull(error) => format!("{}; the run continues and tries again later", line(error)),
+            Self::NoEvents(error) => format!("{}; TensorBoard gets nothing of this session", line(error)),
             Self::Damaged { error, aside } => format!("{} (set aside as {})", line(error), aside.display()),
             Self::NoSample { step, error } => format!("step {step}: no sample ({}); the run continues", line(error)),
         }

@@ -89,6 +89,24 @@ fn a_run_that_has_no_room_to_begin_leaves_no_folder() {
     });
 }
 
+/// A resume on a full disk ended because it could not create TensorBoard's file, or not write into
+/// it. It ends because the last step cannot be saved.
+#[test]
+fn a_resume_on_a_full_disk_does_without_tensorboard() {
+    let settings = Settings { tensorboard: true, ..QUIET };
+    let library = Library::new();
+    for room in [0, 10] {
+        let place = scratch();
+        library.session(place.path(), &settings, &session(12, End::Stop(60)));
+        let full = Some(Full { while_at: 0..100_000, room });
+        let ran = library.session(place.path(), &settings, &Session { full, ..session(12, End::Done) });
+        let line = ran.ended.unwrap().unwrap_err().line;
+        assert!(line.contains("metrics.jsonl: cannot append"), "{line}");
+        let ran = library.session(place.path(), &settings, &session(12, End::Done));
+        assert!(matches!(ran.ended, Some(Ok(None))), "{:?}", ran.ended);
+    }
+}
+
 /// Files half written when the program was killed stayed for ever, except in checkpoints/.
 #[test]
 fn nothing_unfinished_outlives_a_resume() {

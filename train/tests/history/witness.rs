@@ -230,7 +230,9 @@ fn remove_at(at: c_int, name: *const c_char, flags: c_int) -> c_int {
 
 fn make_folder_at(at: c_int, name: *const c_char, mode: libc::mode_t) -> c_int {
     let path = path_at(at, name);
-    if is_full(path.as_deref()) {
+    // A folder that exists is found to exist, however full the disk is.
+    let existed = path.as_ref().is_some_and(|path| path.symlink_metadata().is_ok());
+    if !existed && is_full(path.as_deref()) {
         return refuse(path.as_deref()) as c_int;
     }
     // SAFETY: the caller's own arguments.

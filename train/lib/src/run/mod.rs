@@ -143,7 +143,7 @@ impl Run {
         reporter.note(format!("an n-gram model reaches a validation loss of {ngram_loss:.4}").into());
         let peak_flops = peak_flops(&selected.name, config.precision);
         let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
-        let log = records(group, &folder, facts, &config, &progress);
+        let log = records(group, &folder, facts, &config, &progress, reporter);
         // A new run whose first row cannot be written, as on a full disk, is removed.
         let log = all_ok(group, log).inspect_err(|_| folder.forget())?;
         group.keep_watch(folder.path());
@@ -204,11 +204,12 @@ fn records(
     facts: RunFacts,
     config: &TrainConfig,
     progress: &Progress,
+    reporter: &mut dyn Reporter,
 ) -> Result<Records> {
     if !group.leads() {
         return Ok(Records::kept_elsewhere());
     }
-    Ok(Records::open(folder, facts, progress.step, config.tensorboard)?)
+    Records::open(folder, facts, progress.step, config.tensorboard, &mut |note| reporter.note(note))
 }
 
 /// The checksums of the text, if this process reads the same text as rank 0.

@@ -9,8 +9,9 @@ use ember_host::files::{make_folder_of, write_text};
 
 use super::jsonl;
 use super::metrics::{Row, RunFacts};
-use super::tensorboard::{EventFile, has_events};
+use super::tensorboard::{EventFile, has_events, or_pending};
 use crate::error::{LogError, Result};
+use crate::note::Note;
 use crate::run::folder::{CONFIG, METRICS, RunFolder, SAMPLES, SAMPLES_LOG, TENSORBOARD};
 use crate::run::sample::{self, Sample};
 
@@ -34,29 +35,28 @@ impl Records {
     }
 
     /// Opens the logs of a run at `step` for appending; writes the first row if there is none. With
-    /// `tensorboard`, creates a new event file, which first gets the rows and samples of earlier
-    /// sessions if those wrote no event file.
+    /// `tensorboard`, creates an event file, too. If the disk has no room for that, `note` says so:
+    /// the run does not depend on it.
     ///
     /// # Errors
     /// When a file cannot be read or created; the line names it.
-    pub fn open(run: &RunFolder, facts: RunFacts, step: u64, tensorboard: bool) -> Result<Self, LogError> {
+    pub fn open(
+        run: &RunFolder,
+        facts: RunFacts,
+        step: u64,
+        tensorboard: bool,
+        note: &mut dyn FnMut(Note),
+    ) -> Result<Self> {
         let samples = run.file(SAMPLES).join(SAMPLES_LOG);
         make_folder_of(&samples)?;
         let rows: Vec<Row> = jsonl::read(&run.file(METRICS))?;
         let (mut events, mut shown) = (None, Vec::new());
         if tensorboard {
-            let folder = run.file(TENSORBOARD);
-            let is_first = !has_events(&folder);
-            let mut file = EventFile::create(&folder, if is_first { 0 } else { step + 1 })?;
-            if is_first {
-                let config = fs::read_to_string(run.file(CONFIG)).at("cannot read", run.file(CONFIG))?;
-                file.text(0, CONFIG, &config)?;
-                rows.iter().try_for_each(|row| file.row(row))?;
-                shown = jsonl::read::<Sample>(&samples)?;
-                shown.iter().try_for_each(|sample| file.text(sample.step, &tag(sample), &sample.whole()))?;
-                shown.retain(|sample| sample.step == step);
+            match new_events(run, &rows, step) {
+                Ok((file, has)) => (events, shown) = (Some(file), has),
+                Err(error) if error.is_full_disk() => note(Note::NoEvents(error)),
+                Err(error) => return Err(error),
             }
-            events = Some(file);
         }
         let (metrics, samples) = (jsonl::Log::open(&run.file(METRICS))?, jsonl::Log::open(&samples)?);
         let mut records = Self(Some(OpenLogs { metrics, samples, events, opened_at: step, shown }));
@@ -119,6 +119,23 @@ impl Records {
         }
         Ok(())
     }
+}
+
+/// A new event file of a run at `step`, which first gets the `rows` and the samples of earlier
+/// sessions if those wrote no event file; and the samples of `step` that it got.
+fn new_events(run: &RunFolder, rows: &[Row], step: u64) -> Result<(EventFile, Vec<Sample>)> {
+    let folder = run.file(TENSORBOARD);
+    if has_events(&folder) {
+        return Ok((EventFile::create(&folder, step + 1)?, Vec::new()));
+    }
+    let mut file = EventFile::create(&folder, 0)?;
+    let config = fs::read_to_string(run.file(CONFIG)).at("cannot read", run.file(CONFIG))?;
+    or_pending(file.text(0, CONFIG, &config))?;
+    rows.iter().try_for_each(|row| or_pending(file.row(row)))?;
+    let mut samples: Vec<Sample> = jsonl::read(&run.file(SAMPLES).join(SAMPLES_LOG))?;
+    samples.iter().try_for_each(|sample| or_pending(file.text(sample.step, &tag(sample), &sample.whole())))?;
+    samples.retain(|sample| sample.step == step);
+    Ok((file, samples))
 }
 
 /// Removes the records of steps that a run resumed at `step` will take again. Removes the
@@ -198,7 +215,7 @@ mod tests {
             |step, prompt_index, text: &str| Sample { step, prompt_index, text: text.into(), ..Sample::default() };
         let log = run.file(SAMPLES).join(SAMPLES_LOG);
         let kept = || jsonl::read::<Sample>(&log).unwrap();
-        let open = || Records::open(&run, RunFacts::default(), 4, false).unwrap();
+        let open = || Records::open(&run, RunFacts::default(), 4, false, &mut |_| {}).unwrap();
         let page = run.sample(4);
         let first = [sample(3, 0, "a"), sample(4, 0, "b"), sample(4, 1, "c")];
         open().keep(&first[..1], &run.sample(3)).unwrap();

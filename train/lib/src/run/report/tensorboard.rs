@@ -15,7 +15,7 @@ use ember_host::file_error::At;
 
 use super::append::AppendFile;
 use super::metrics::Row;
-use crate::error::LogError;
+use crate::error::{LogError, wants_room};
 use crate::run::folder::EVENTS;
 
 /// An open event file.
@@ -25,7 +25,7 @@ pub struct EventFile {
 
 impl EventFile {
     /// Creates a new file in `folder`, and the folder if needed. Steps from `first_step` on in
-    /// earlier files of the folder no longer count.
+    /// earlier files of the folder no longer count. What a full disk has no room for is pending.
     ///
     /// # Errors
     /// When the file cannot be created or written; the line names it.
@@ -38,10 +38,10 @@ impl EventFile {
         let path = (0..).map(|number| folder.join(name(number))).find(|path| !path.exists()).unwrap_or_default();
         let file = File::options().append(true).create_new(true).open(&path).at("cannot create", &path)?;
         let mut events = Self { out: AppendFile::new(file, path) };
-        events.write(0, &bytes_field(3, b"brain.Event:2"))?; // file_version, which must come first
+        or_pending(events.write(0, &bytes_field(3, b"brain.Event:2")))?; // file_version, which must come first
         if first_step > 0 {
             const START: u64 = 1;
-            events.write(first_step, &bytes_field(7, &varint_field(1, START)))?;
+            or_pending(events.write(first_step, &bytes_field(7, &varint_field(1, START))))?;
         }
         Ok(events)
     }
@@ -85,6 +85,14 @@ impl EventFile {
     /// When they cannot be written; the line names the file.
     pub fn write_pending(&mut self) -> Result<(), LogError> {
         self.out.write_pending()
+    }
+}
+
+/// The result of writing an event, for which a full disk is no error: the event is pending then.
+pub fn or_pending(written: Result<(), LogError>) -> Result<(), LogError> {
+    match written {
+        Err(LogError::Append { source, .. }) if wants_room(&source) => Ok(()),
+        written => written,
     }
 }
 
