@@ -222,4 +222,19 @@ fn a_folder_that_is_called_as_the_text_of_a_run_is_not_taken_for_it() {
     let mut elsewhere = place.command("ember-train", "resume ../run --set max_steps=8 --device cpu");
     let ran = super::Ran::from(elsewhere.current_dir(place.path("elsewhere")).output().unwrap()).succeeds();
     assert!(ran.err.contains("resuming ../run at step 6"), "{}", ran.err);
+
+    // Another text is prepared in the place of the run's raw one.
+    let book = place.path("book");
+    place.train(&format!("run {} --out absolute --set max_steps=6 {SMALL}", book.display())).succeeds();
+    fs::remove_dir_all(&book).unwrap();
+    fs::rename(place.path("elsewhere/book"), &book).unwrap();
+    let ran = place.train("resume absolute --set max_steps=8 --device cpu").succeeds();
+    assert!(ran.err.contains("resuming absolute at step 6"), "{}", ran.err);
+
+    // So no run on a text elsewhere begins beside data that are not its own.
+    place.train("prepare other.txt --out begun/data").succeeds();
+    let ran = place.train(&format!("run book --out begun --set max_steps=6 {SMALL}"));
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert!(ran.err.contains("begun holds other files, data among them"), "{}", ran.err);
+    assert!(!place.path("begun/.lock").exists());
 }

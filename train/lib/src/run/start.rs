@@ -247,6 +247,9 @@ impl Start {
         reporter: &mut dyn Reporter,
     ) -> Result<Option<Described>> {
         let elsewhere = self.prepared(reporter)?;
+        if let Some(prepared) = elsewhere {
+            refuse_other_data(folder, prepared)?;
+        }
         let tokens = match elsewhere {
             Some(prepared) => Some(prepared.to_owned()),
             None => self.prepare(folder, hooks, reporter)?,
@@ -362,6 +365,17 @@ fn fitted(
         reporter.note(line.into());
     }
     Ok(Some(config))
+}
+
+/// Refuses a folder with the data of another run, which did not begin: [`text::data_folder`] would
+/// take them for those of this one, whose text is in `prepared`.
+fn refuse_other_data(folder: &RunFolder, prepared: &Path) -> Result<(), FolderError> {
+    let own = folder.file(DATA);
+    let is_other = Dataset::is_in(&own) && own.canonicalize().ok() != prepared.canonicalize().ok();
+    if is_other {
+        return Err(FolderError::Foreign { path: folder.path().to_owned(), name: DATA.to_owned() });
+    }
+    Ok(())
 }
 
 /// Opens the folder that another process of the group has created.

@@ -87,14 +87,14 @@ fn prepared_before(text: &[String]) -> Option<&Path> {
     prepared(text).filter(|folder| folder.is_absolute())
 }
 
-/// The folder of a run's tokens: the folder of prepared tokens that its key `text` names, even if
-/// it is gone; otherwise the run's own.
+/// The folder of a run's tokens: its own if there is one, otherwise the folder of prepared tokens
+/// that its key `text` names, even if that is gone. A run that has its own may name a folder, too:
+/// another text can be prepared where its raw one was.
 pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
     let own = run.join(DATA);
-    let is_gone = |name: &str| Path::new(name).is_absolute() && !Path::new(name).is_file() && !Dataset::is_in(&own);
-    match (prepared_before(text), text) {
-        (Some(folder), _) => folder.to_owned(),
-        (None, [name]) if is_gone(name) => PathBuf::from(name),
+    let is_folder = |name: &str| Path::new(name).is_absolute() && !Path::new(name).is_file();
+    match text {
+        [name] if is_folder(name) && !Dataset::is_in(&own) => PathBuf::from(name),
         _ => own,
     }
 }
