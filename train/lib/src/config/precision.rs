@@ -1,8 +1,8 @@
 //! The precision of a run's matrix products: which types a device supports, and which is best on
 //! it.
 
-use burn::tensor::FloatDType;
-use ember_kernels::{is_cpu, multiplies_bf16};
+use burn::tensor::{Device, FloatDType};
+use ember_kernels::{is_cpu, multiplies_bf16, simd::level};
 use ember_model::device::{Selected, multiplies};
 
 use super::keys::{Precision, Settings};
@@ -49,6 +49,13 @@ fn automatic(selected: &Selected) -> (Precision, Note) {
         Ok(()) => chosen(Precision::Bf16, &format!("{id} multiplies bfloat16, at half the memory")),
         Err(problem) => chosen(Precision::F32, &format!("{id} {problem}")),
     }
+}
+
+/// The instruction set of the kernels if `device` is the processor: the last bits of results depend
+/// on it. With `_bf16` at its end, products in bfloat16 use instructions of their own.
+pub fn simd(device: &Device) -> Option<&'static str> {
+    let set = if multiplies_bf16() { "avx512_bf16" } else { level().name() };
+    is_cpu(device).then_some(set)
 }
 
 /// Checks that the device supports a precision.

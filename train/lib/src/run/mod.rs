@@ -47,11 +47,12 @@ use ember_data::prepare::{Dataset, Marks};
 use ember_model::{Gpt, device::Selected};
 
 use self::{card::Card, folder::RunFolder, init::initial_model, left_out::warn_if_damaged, time_budget::TimeBudget};
+use crate::config::{TrainConfig, precision::float_dtype, precision::simd};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, exchange};
 use crate::error::{GroupError, Result};
 use crate::step::progress::{DataChecksums, Progress};
 use crate::step::{InFlight, Learner};
-use crate::{config::TrainConfig, config::precision::float_dtype, step::optimizer::Optimizer, units::counted};
+use crate::{step::optimizer::Optimizer, units::counted};
 use report::{Records, Reporter, RunFacts};
 use speedometer::peak_flops;
 use training::{Session, Trainer};
@@ -142,7 +143,7 @@ impl Run {
         let ngram_loss = dataset.manifest.best_ngram_loss();
         reporter.note(format!("an n-gram model reaches a validation loss of {ngram_loss:.4}").into());
         let peak_flops = peak_flops(&selected.name, config.precision);
-        let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
+        let facts = facts(&config, &dataset, &gpt, &selected, peak_flops);
         let log = records(group, &folder, facts, &config, &progress, reporter);
         // A new run whose first row cannot be written, as on a full disk, is removed.
         let log = all_ok(group, log).inspect_err(|_| folder.forget())?;
@@ -219,10 +220,11 @@ fn broadcast_data(group: &dyn ProcessGroup, own: DataChecksums) -> Result<Result
 }
 
 /// The first row of the log.
-fn facts(config: &TrainConfig, dataset: &Dataset, gpt: &Gpt, device: &str, peak_flops: Option<f64>) -> RunFacts {
+fn facts(config: &TrainConfig, dataset: &Dataset, gpt: &Gpt, selected: &Selected, peak_flops: Option<f64>) -> RunFacts {
     RunFacts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        device: device.to_owned(),
+        device: selected.name.clone(),
+        simd: simd(&selected.device).map(str::to_owned),
         parameters: gpt.config().parameters() as u64,
         vocab_size: gpt.config().vocab_size as u64,
         tokens_per_step: config.tokens_per_step(),

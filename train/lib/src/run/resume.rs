@@ -10,7 +10,7 @@ use super::folder::{CONFIG, METRICS, RunFolder, step_of};
 use super::init::{initial_model, is_model_of};
 use super::report::{Reporter, Row, jsonl, records};
 use super::{Run, sample, text};
-use crate::config::{TrainConfig, precision};
+use crate::config::{Precision, TrainConfig, precision};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, share};
 use crate::error::{CheckpointError, Error, Result, TextError};
 use crate::memory::fit::{check_limits, keeps_freed_memory, share_of};
@@ -65,8 +65,9 @@ fn open(path: &Path, selected: &Selected, reporter: &mut dyn Reporter) -> Result
         );
         reporter.note(line.into());
     }
-    if let (Some(began_on), Some(_)) = (other_device(&rows, &selected.name), latest) {
-        let now = &selected.name;
+    let simd = precision::simd(&selected.device);
+    let other = latest.and_then(|_| other_device(&rows, &selected.name, simd, config.precision));
+    if let Some([began_on, now]) = other {
         let line = format!(
             "the run began on {began_on} and is resumed on {now}: results will differ from an uninterrupted run's"
         );
@@ -75,12 +76,20 @@ fn open(path: &Path, selected: &Selected, reporter: &mut dyn Reporter) -> Result
     Ok((run, latest))
 }
 
-/// The device that the run began on, if it rounds otherwise than the one of the name `now`. The
-/// number of a processor's threads changes no bits; its instructions may, but no log holds them.
-fn other_device<'a>(rows: &'a [Row], now: &str) -> Option<&'a str> {
-    let began_on = rows.first()?.run.as_ref()?.device.as_str();
-    let are_processors = [began_on, now].iter().all(|name| name.starts_with(PROCESSOR));
-    (!began_on.is_empty() && began_on != now && !are_processors).then_some(began_on)
+/// The device that the run began on, and that of this `name` and instruction set, in words, if they
+/// round differently. The number of a processor's threads changes no bits; its instructions do, those
+/// for bfloat16 only where the `products` have that type.
+fn other_device(rows: &[Row], name: &str, simd: Option<&str>, products: Precision) -> Option<[String; 2]> {
+    let began = rows.first()?.run.as_ref()?;
+    let names = [began.device.as_str(), name];
+    if names.iter().all(|name| name.starts_with(PROCESSOR)) {
+        let sets = [began.simd.as_deref()?, simd?].map(|set| match products {
+            Precision::Bf16 => set,
+            _ => set.trim_end_matches("_bf16"),
+        });
+        return (sets[0] != sets[1]).then(|| sets.map(|set| format!("{PROCESSOR} with {set}")));
+    }
+    (!names[0].is_empty() && names[0] != name).then(|| names.map(str::to_owned))
 }
 
 /// Reads the run: its configuration with the changes, its text, and its checkpoint.
@@ -209,7 +218,7 @@ mod tests {
     use crate::config::{DeviceKind, Settings, TextFacts};
     use crate::distributed::Alone;
     use crate::note::line;
-    use crate::run::report::Silent;
+    use crate::run::report::{RunFacts, Silent};
     use crate::run::small_run;
 
     /// The last checkpoint of a run of four steps.
@@ -298,6 +307,35 @@ mod tests {
             let lines = notes.0.iter().filter(|line| line.starts_with(&expected));
             assert_eq!(lines.count(), usize::from(is_reported), "{:?}", notes.0);
         }
+    }
+
+    /// In the log of an older version there are none.
+    #[test]
+    fn a_run_that_goes_on_with_other_instructions_is_told_of() {
+        let own = precision::simd(&select(DeviceChoice::Cpu).unwrap().device).unwrap();
+        for (began_with, is_reported) in [("\"simd\":\"mmx\",", true), ("\"simd\":null,", false), ("", false)] {
+            let place = tempfile::tempdir().unwrap();
+            let path = place.path().join("run");
+            run_with_state(&path, |_| {});
+            let log = fs::read_to_string(path.join(METRICS)).unwrap();
+            let logged = format!("\"simd\":\"{own}\",");
+            assert!(log.contains(&logged), "{log}");
+            fs::write(path.join(METRICS), log.replacen(&logged, began_with, 1)).unwrap();
+            let mut notes = Notes::default();
+            resumed(&path, &mut notes).unwrap();
+            let expected = "the run began on the processor with mmx and is resumed on the processor with ";
+            let lines = notes.0.iter().filter(|line| line.starts_with(expected));
+            assert_eq!(lines.count(), usize::from(is_reported), "{:?}", notes.0);
+        }
+    }
+
+    #[test]
+    fn instructions_for_bfloat16_matter_to_products_in_it_alone() {
+        let run = RunFacts { device: PROCESSOR.to_owned(), simd: Some("avx512".to_owned()), ..RunFacts::default() };
+        let rows = [Row { run: Some(run), ..Row::default() }];
+        let differs = |set: &str, products| other_device(&rows, PROCESSOR, Some(set), products).is_some();
+        assert!(!differs("avx512", Precision::Bf16) && differs("avx512_bf16", Precision::Bf16));
+        assert!(!differs("avx512_bf16", Precision::F32) && differs("avx2", Precision::F32));
     }
 
     /// A checkpoint of the version before does not have this number, so there is no note.

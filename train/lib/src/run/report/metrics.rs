@@ -89,6 +89,9 @@ pub struct RunFacts {
     pub version: String,
     /// The device that it began on.
     pub device: String,
+    /// The instruction set of the kernels, if that device is the processor. Logs of older versions
+    /// do not have it.
+    pub simd: Option<String>,
     /// Number of parameters of the model.
     pub parameters: u64,
     /// Size of the vocabulary.
