@@ -177,6 +177,10 @@ fn windows_at_once(config: &TrainConfig, shape: &GptConfig, selected: &Selected)
     values_at_once(config.windows_per_step().saturating_mul(values), &selected.device) / values
 }
 
+/// What a user is told where [`keeps_freed_memory`] is false.
+pub const RETURNS_FREED_MEMORY: &str =
+    "memory is short: freed memory is returned to the system at once, which slows the steps";
+
 /// Makes the allocator keep freed memory if training by `config` leaves enough room; returns
 /// whether it does.
 pub fn keeps_freed_memory(config: &TrainConfig, shape: &GptConfig, selected: &Selected, memory: Option<u64>) -> bool {
@@ -194,13 +198,28 @@ pub fn check_limits(precision: Precision, shape: &GptConfig, selected: &Selected
 
 /// A warning if the micro-batch that the user set needs more than the available memory.
 pub fn warning(config: &TrainConfig, shape: &GptConfig, selected: &Selected, memory: Option<u64>) -> Option<String> {
+    let lack = lack(config, shape, selected, memory)?;
+    Some(format!("micro_batch = {} {lack}; auto finds one that fits", config.micro_batch))
+}
+
+/// A warning if a run that is resumed needs more than the available memory. Its micro-batch stays:
+/// with another one, its numbers would be others.
+pub fn warning_at_resume(
+    config: &TrainConfig,
+    shape: &GptConfig,
+    selected: &Selected,
+    memory: Option<u64>,
+) -> Option<String> {
+    let lack = lack(config, shape, selected, memory)?;
+    Some(format!("the run {lack}; free some, or resume it on a machine with more"))
+}
+
+/// How much memory training by `config` needs, and how much is available, if that is less.
+fn lack(config: &TrainConfig, shape: &GptConfig, selected: &Selected, memory: Option<u64>) -> Option<String> {
     let available = memory?;
     let needed = training(config, shape, Kernels::on(&selected.device)).peak_bytes;
     let (needs, has) = (bytes_beside(needed, available), bytes_beside(available, needed));
-    let micro_batch = config.micro_batch;
-    (needed > available).then(|| {
-        format!("micro_batch = {micro_batch} needs about {needs} of memory, and {has} are available; auto finds one that fits")
-    })
+    (needed > available).then(|| format!("needs about {needs} of memory, and {has} are available"))
 }
 
 #[cfg(test)]

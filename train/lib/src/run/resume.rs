@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ember_data::prepare::Dataset;
+use ember_model::GptConfig;
 use ember_model::device::{PROCESSOR, Selected};
 
 use super::checkpoint::{self, Restored};
@@ -13,7 +14,8 @@ use super::{Run, sample, text};
 use crate::config::{Precision, TrainConfig, precision};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, share};
 use crate::error::{CheckpointError, Error, Result, TextError};
-use crate::memory::fit::{check_limits, keeps_freed_memory, share_of};
+use crate::memory::fit::{RETURNS_FREED_MEMORY, check_limits, keeps_freed_memory, share_of, warning_at_resume};
+use crate::memory::keeping::give_back_freed_memory;
 use crate::step::progress::{DataChecksums, Progress};
 use crate::{memory, note::Note, step::optimizer::Optimizer};
 
@@ -109,6 +111,9 @@ fn restore(
     let data = text::data_folder(run.path(), &config.text);
     let unreadable = |error| TextError::OfRun { run: run.path().to_owned(), source: Error::from(error).into() };
     let dataset = Dataset::open(&data).map_err(unreadable)?;
+    // Before the checkpoint is loaded: the predicted need contains it.
+    give_back_freed_memory();
+    let memory = memory::available(None, selected);
     let training_device = selected.device.clone().autodiff();
     let shown = run.path().display();
     let (restored, line) = match latest {
@@ -126,7 +131,7 @@ fn restore(
     check_belongs_to_run(run, &config, &dataset, &data, &restored)?;
     let shape = restored.gpt.config();
     check_limits(config.precision, shape, selected)?;
-    keeps_freed_memory(&share_of(&config, group.size()), shape, selected, memory::available(None, selected));
+    note_memory(&share_of(&config, group.size()), shape, selected, memory, reporter);
     if config.sample_prompts != before.sample_prompts {
         sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
     }
@@ -152,6 +157,22 @@ fn check_belongs_to_run(
         return Err(CheckpointError::OtherModel(run));
     }
     Ok(())
+}
+
+/// Warns if training by `config` needs more than the available `memory`.
+fn note_memory(
+    config: &TrainConfig,
+    shape: &GptConfig,
+    selected: &Selected,
+    memory: Option<u64>,
+    reporter: &mut dyn Reporter,
+) {
+    if let Some(warning) = warning_at_resume(config, shape, selected, memory) {
+        reporter.note(warning.into());
+    }
+    if !keeps_freed_memory(config, shape, selected, memory) {
+        reporter.note(RETURNS_FREED_MEMORY.into());
+    }
 }
 
 /// Tells the user about consequences of a changed precision, and about a run that is at its end.
@@ -356,6 +377,21 @@ mod tests {
             let lines = notes.0.iter().filter(|line| line.contains("into 7 windows per pass over it, this one into "));
             assert_eq!(lines.count(), usize::from(is_reported), "{:?}", notes.0);
         }
+    }
+
+    #[test]
+    fn a_run_that_needs_more_memory_than_there_is_is_told_of() {
+        let facts = TextFacts { train_tokens: 1_000_000, val_tokens: 100_000, vocab_size: 65 };
+        let (config, _) = Settings::from_toml_str("max_steps = 25").unwrap().resolve(&facts, DeviceKind::Cpu).unwrap();
+        let notes_with = |memory: Option<u64>| {
+            let mut notes = Notes::default();
+            note_memory(&config, &config.shape(65), &select(DeviceChoice::Cpu).unwrap(), memory, &mut notes);
+            notes.0
+        };
+        let short = notes_with(Some(1000));
+        assert!(short[0].starts_with("the run needs about ") && short[1] == RETURNS_FREED_MEMORY, "{short:?}");
+        assert!(short[0].contains(" and 1.0 kB are available; free some, or resume it on"), "{short:?}");
+        assert!(notes_with(Some(1 << 40)).is_empty() && notes_with(None).is_empty());
     }
 
     /// The configuration alone has the final length of a run with a time budget; an older

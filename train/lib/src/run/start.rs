@@ -361,8 +361,7 @@ fn fitted(
         reporter.note(warning.into());
     }
     if !fit::keeps_freed_memory(&share_of(&config, processes), &shape, selected, memory) {
-        let line = "memory is short: freed memory is returned to the system at once, which slows the steps";
-        reporter.note(line.into());
+        reporter.note(fit::RETURNS_FREED_MEMORY.into());
     }
     Ok(Some(config))
 }
