@@ -17,6 +17,8 @@ use ember_model::GptConfig;
 use ember_model::operations::{Kind, Operation};
 use serde::Serialize;
 
+use crate::step::gradient::logits_of_a_piece;
+
 pub use training::{training, worst};
 
 /// Bytes by purpose, each part at its largest.
@@ -77,13 +79,21 @@ pub enum Kernels {
     /// On a GPU: the same operations, which keep the same. Matrix products need no float32 copies
     /// of half types, and the logits have the model's precision. Memory is measured at the end of
     /// each phase (forward, backward, step).
-    Gpu,
+    Gpu {
+        /// Logits that a pass computes at once: the GPU's buffers may hold few.
+        most_logits: usize,
+    },
 }
 
 impl Kernels {
     /// The kernels for `device`.
     pub fn on(device: &Device) -> Self {
-        if is_cpu(device) { Self::Cpu } else { Self::Gpu }
+        if is_cpu(device) { Self::Cpu } else { Self::Gpu { most_logits: logits_of_a_piece(device) } }
+    }
+
+    /// Whether they run on a GPU.
+    pub fn are_on_gpu(self) -> bool {
+        self != Self::Cpu
     }
 }
 
@@ -135,7 +145,7 @@ impl Prediction<'_> {
     /// `left` when it has ended.
     fn inference(&self, at_work: usize, left: usize, logits: usize, cache_bytes: u64) -> Parts {
         let weights = self.config.parameters();
-        let most = if self.kernels == Kernels::Gpu { left } else { at_work.max(left) };
+        let most = if self.kernels.are_on_gpu() { left } else { at_work.max(left) };
         Parts {
             weights_bytes: bytes(weights),
             logits_bytes: bytes(logits),
@@ -166,7 +176,7 @@ impl Prediction<'_> {
         let n = batch * prompt * self.config.n_embd;
         let logits = batch * self.config.vocab_size;
         // The logits are returned to the host: on the CPU that is the same memory, on a GPU not.
-        let held = if self.kernels == Kernels::Gpu { 0 } else { logits };
+        let held = if self.kernels.are_on_gpu() { 0 } else { logits };
         let at_work = forward_peak(self.config, batch * prompt).max(n + logits);
         self.inference(at_work, 0, held, self.config.kv_cache_bytes(batch, time) as u64)
     }
@@ -198,7 +208,7 @@ mod tests {
         ) {
             let mut config = GptConfig::new(vocab, 32, n_layer, head, head * width);
             config.dropout = if dropout { 0.1 } else { 0.0 };
-            for kernels in [Kernels::Cpu, Kernels::Gpu] {
+            for kernels in [Kernels::Cpu, Kernels::Gpu { most_logits: 1 << 28 }] {
                 let all = |config: &GptConfig, sizes: Sizes| {
                     let predict = Prediction { config, sizes, kernels };
                     [

@@ -10,7 +10,7 @@ use super::walk::{Costs, Walk};
 use super::{Kernels, Parts, Prediction, Sizes, bytes};
 use crate::config::{Precision, TrainConfig};
 use crate::evaluation_batch::rows_at_once;
-use crate::step::gradient::{LOGITS_OF_A_PIECE, LOGITS_OF_A_PIECE_ON_GPU, positions_of_a_piece};
+use crate::step::gradient::{LOGITS_OF_A_PIECE, positions_of_a_piece};
 use crate::step::optimizer::OptimizerConfig;
 
 /// The memory of training by `config`, with the peak of a step, an evaluation or a save, whichever
@@ -47,7 +47,7 @@ fn evaluation_and_save(step: &Parts, time: usize, shape: &GptConfig, kernels: Ke
     let scoring = Prediction { config: shape, sizes, kernels }.score();
     let evaluating = lasting + scoring.peak_bytes - scoring.weights_bytes;
     // The moments are copied out to be written.
-    let saving = if kernels == Kernels::Gpu { 0 } else { lasting + step.moments_bytes };
+    let saving = if kernels.are_on_gpu() { 0 } else { lasting + step.moments_bytes };
     [evaluating, saving]
 }
 
@@ -108,7 +108,7 @@ impl<'a> Step<'a> {
         let earlier = if self.several_passes { bytes(parameters) } else { 0 };
         let working = match self.kernels {
             Kernels::Cpu => self.working_peak(),
-            Kernels::Gpu => self.activations() + self.logits_bytes() + self.head_gradients_on_gpu(),
+            Kernels::Gpu { .. } => self.activations() + self.logits_bytes() + self.head_gradients_on_gpu(),
         };
         // The optimizer needs all gradients and its own working memory, after the passes have
         // ended.
@@ -130,7 +130,7 @@ impl<'a> Step<'a> {
         let activations_bytes = pass.below + pass.norm.keeps + pass.head.keeps;
         let (weights_bytes, logits_bytes) =
             (bytes(self.shape.parameters()), bytes(self.positions() * self.shape.vocab_size));
-        let work = if self.kernels == Kernels::Gpu { 0 } else { pass.head.forward_work };
+        let work = if self.kernels.are_on_gpu() { 0 } else { pass.head.forward_work };
         Parts {
             weights_bytes,
             activations_bytes,
@@ -143,7 +143,7 @@ impl<'a> Step<'a> {
     /// The peak of a forward pass in a half type before the head: what is kept so far, and an
     /// operation's float32 copies and output.
     fn peak_before_head(&self, pass: &Pass) -> u64 {
-        if !self.is_half() || self.kernels == Kernels::Gpu {
+        if !self.is_half() || self.kernels.are_on_gpu() {
             return 0;
         }
         let (mut kept, mut peak) = (0, 0);
@@ -190,14 +190,17 @@ impl<'a> Step<'a> {
 
     /// Positions of a piece, if the head and the loss are computed in pieces.
     fn piece(&self) -> Option<usize> {
-        let most_logits = if self.kernels == Kernels::Gpu { LOGITS_OF_A_PIECE_ON_GPU } else { LOGITS_OF_A_PIECE };
+        let most_logits = match self.kernels {
+            Kernels::Cpu => LOGITS_OF_A_PIECE,
+            Kernels::Gpu { most_logits } => most_logits,
+        };
         positions_of_a_piece(self.positions(), self.shape.vocab_size, most_logits)
     }
 
     /// Bytes of the logits that exist at once.
     fn logits_bytes(&self) -> u64 {
         let float32 = bytes(self.piece().unwrap_or(self.positions()) * self.shape.vocab_size);
-        if self.is_half() && self.kernels == Kernels::Gpu { float32 / 2 } else { float32 }
+        if self.is_half() && self.kernels.are_on_gpu() { float32 / 2 } else { float32 }
     }
 
     fn is_half(&self) -> bool {
@@ -335,6 +338,20 @@ mod tests {
         }
     }
 
+    /// A GPU whose buffers hold all logits of these tests.
+    const GPU: Kernels = Kernels::Gpu { most_logits: 1 << 28 };
+
+    /// 16 positions of 50 logits each.
+    #[test]
+    fn a_gpu_has_no_more_logits_at_once_than_its_buffers_hold() {
+        let shape = GptConfig::new(50, 8, 1, 1, 8);
+        let logits = |most_logits| {
+            let kernels = Kernels::Gpu { most_logits };
+            Step { kernels, ..step(&shape, Sizes { batch: 2, time: 8 }) }.parts().logits_bytes
+        };
+        assert_eq!([1 << 28, 799, 100].map(logits), [4 * 800, 4 * 400, 4 * 100]);
+    }
+
     /// One layer with one head, two wide, on one row of three tokens: n = 6, and 3 rows of
     /// attention.
     #[test]
@@ -361,7 +378,7 @@ mod tests {
         ) {
             let shape = GptConfig::new(vocab, 64, n_layer, head, 8 * head * width);
             let sizes = Sizes { batch, time };
-            for kernels in [Kernels::Cpu, Kernels::Gpu] {
+            for kernels in [Kernels::Cpu, GPU] {
                 let plain = Step { kernels, ..step(&shape, sizes) };
                 let checkpointed = Step { activation_checkpointing: true, ..plain };
                 prop_assert!(checkpointed.parts().activations_bytes <= plain.parts().activations_bytes);
@@ -379,7 +396,7 @@ mod tests {
             let mut shape = GptConfig::new(vocab, 32, n_layer, head, head * width);
             shape.dropout = if dropout { 0.1 } else { 0.0 };
             let deeper = GptConfig { n_layer: n_layer + 1, ..shape.clone() };
-            for kernels in [Kernels::Cpu, Kernels::Gpu] {
+            for kernels in [Kernels::Cpu, GPU] {
                 let peaks = |shape: &GptConfig, sizes: Sizes| {
                     let step = Step { kernels, ..step(shape, sizes) };
                     [step.parts(), step.forward_with_graph()].map(|parts| parts.peak_bytes)

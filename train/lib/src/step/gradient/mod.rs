@@ -19,7 +19,7 @@ use ember_kernels::cross_entropy::Loss;
 use segments::Pass;
 
 pub use loss_scale::LossScale;
-pub use passes::{LOGITS_OF_A_PIECE, LOGITS_OF_A_PIECE_ON_GPU, Passes, inputs, positions_of_a_piece};
+pub use passes::{LOGITS_OF_A_PIECE, Passes, inputs, logits_of_a_piece, positions_of_a_piece};
 
 /// The mean loss over some windows, and its gradient.
 pub struct Gradient {

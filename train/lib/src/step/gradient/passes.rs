@@ -14,9 +14,16 @@ use crate::config::TrainConfig;
 /// than it saves.
 pub const LOGITS_OF_A_PIECE: usize = 32 << 20;
 
-/// The same on a GPU: 512 MiB of bfloat16. Its matrix products reach full speed only with this many
-/// rows, and each further piece costs one more sum of two gradients of the head.
-pub const LOGITS_OF_A_PIECE_ON_GPU: usize = 256 << 20;
+/// The same on a GPU whose buffers hold as many: 512 MiB of bfloat16. Its matrix products reach full
+/// speed only with this many rows, and each further piece costs one more sum of two gradients of the
+/// head.
+const LOGITS_OF_A_PIECE_ON_GPU: usize = 256 << 20;
+
+/// Logits that a pass computes at once on `device`.
+pub fn logits_of_a_piece(device: &Device) -> usize {
+    let most = if is_cpu(device) { LOGITS_OF_A_PIECE } else { LOGITS_OF_A_PIECE_ON_GPU };
+    values_at_once(most, device)
+}
 
 /// The positions of a piece, if a pass may not compute the logits of all `positions` at once; else
 /// `None`. The pieces are as few as possible and equal, except that the last has what remains.
@@ -79,8 +86,7 @@ impl Passes {
 
     /// The same passes, with `most_logits` chosen for `device`.
     pub fn on(self, device: &Device) -> Self {
-        let most = if is_cpu(device) { LOGITS_OF_A_PIECE } else { LOGITS_OF_A_PIECE_ON_GPU };
-        Self { most_logits: values_at_once(most, device), ..self }
+        Self { most_logits: logits_of_a_piece(device), ..self }
     }
 
     /// How many passes go over so many windows.
