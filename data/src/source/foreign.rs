@@ -12,6 +12,8 @@ pub enum Foreign {
     Spreadsheet,
     /// A presentation.
     Slides,
+    /// A drawing.
+    Drawing,
     /// A book for Amazon's e-book readers.
     KindleBook,
     /// Outlook's mail.
@@ -26,8 +28,15 @@ const PACKED: [&[u8]; 7] =
 
 impl Foreign {
     /// Every kind there is.
-    pub const ALL: [Self; 6] =
-        [Self::Document, Self::Spreadsheet, Self::Slides, Self::KindleBook, Self::OutlookMail, Self::Packed];
+    pub const ALL: [Self; 7] = [
+        Self::Document,
+        Self::Spreadsheet,
+        Self::Slides,
+        Self::Drawing,
+        Self::KindleBook,
+        Self::OutlookMail,
+        Self::Packed,
+    ];
 
     /// Recognises a file by its name, unless its content is plain text all the same; a packed file
     /// also by its magic number, and a flat OpenDocument file by what it declares to be.
@@ -35,6 +44,7 @@ impl Foreign {
         match start.flat_opendocument() {
             Some("spreadsheet") => return Some(Self::Spreadsheet),
             Some("presentation") => return Some(Self::Slides),
+            Some("graphics") => return Some(Self::Drawing),
             _ => {}
         }
         let holds = |is_odd: fn(&u8) -> bool| start.bytes.iter().any(is_odd) && !encoding::may_hold_zeros(&start.bytes);
@@ -58,6 +68,7 @@ impl Foreign {
             Self::Document => &[".doc", ".dot", ".pages", ".wpd", ".wps", ".sxw", ".hwp", ".hwpx"],
             Self::Spreadsheet => &[".xls", ".xlsx", ".xlsm", ".xlsb", ".ods", ".numbers"],
             Self::Slides => &[".ppt", ".pps", ".pptx", ".pptm", ".ppsx", ".odp", ".key"],
+            Self::Drawing => &[".odg"],
             Self::KindleBook => &[".mobi", ".azw", ".azw3", ".kfx"],
             Self::OutlookMail => &[".msg", ".pst", ".ost"],
             Self::Packed => {
@@ -72,6 +83,7 @@ impl Foreign {
             Self::Document => "document",
             Self::Spreadsheet => "spreadsheet",
             Self::Slides => "slides",
+            Self::Drawing => "drawing",
             Self::KindleBook => "kindle_book",
             Self::OutlookMail => "outlook_mail",
             Self::Packed => "packed",
@@ -84,6 +96,7 @@ impl Foreign {
             Self::Document => ("document", " in an unsupported format"),
             Self::Spreadsheet => ("spreadsheet", ""),
             Self::Slides => ("file", " of slides"),
+            Self::Drawing => ("drawing", ""),
             Self::KindleBook => ("Kindle book", ""),
             Self::OutlookMail => ("file", " of Outlook mail"),
             Self::Packed => ("packed file", ""),
@@ -98,6 +111,7 @@ impl Foreign {
             }
             Self::Spreadsheet => "is a spreadsheet; save the sheet that has text as CSV",
             Self::Slides => "holds slides; save them as PDF",
+            Self::Drawing => "is a drawing; save it as PDF",
             Self::KindleBook => "is a Kindle book; convert it to EPUB, for example with Calibre",
             Self::OutlookMail => "holds Outlook mail; save it as .eml or mbox",
             Self::Packed => "is packed in an unsupported format; unpack it first (gzip, zstd, zip and tar are read)",

@@ -62,7 +62,7 @@ fn packed_files_that_are_not_read_say_to_unpack_them() {
 }
 
 #[test]
-fn flat_spreadsheets_and_slides_are_left_out_as_those_in_packages_are() {
+fn flat_spreadsheets_slides_and_drawings_are_left_out_as_those_in_packages_are() {
     let flat = |kind: &str| {
         format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<office:document office:version=\"1.3\" \
@@ -70,9 +70,11 @@ fn flat_spreadsheets_and_slides_are_left_out_as_those_in_packages_are() {
              </office:body></office:document>"
         )
     };
-    let (sums, slides) = (flat("spreadsheet"), flat("presentation"));
+    let [sums, slides, drawing] = ["spreadsheet", "presentation", "graphics"].map(flat);
     let folder = folder_of(&[
         ("a.txt", b"text"),
+        ("chart.fodg", drawing.as_bytes()),
+        ("chart.odg", b"PK\x03\x04\0\0"),
         ("letter.fodt", flat("text").as_bytes()),
         ("notes.fods", b"a text by the name of a spreadsheet"),
         ("sums.fods", sums.as_bytes()),
@@ -84,6 +86,7 @@ fn flat_spreadsheets_and_slides_are_left_out_as_those_in_packages_are() {
     let expected = [
         "2 spreadsheets, the first: sums.fods is a spreadsheet; save the sheet that has text as CSV",
         "1 file of slides: talk.fodp holds slides; save them as PDF",
+        "2 drawings, the first: chart.fodg is a drawing; save it as PDF",
     ];
     assert_eq!(reported, expected);
 }

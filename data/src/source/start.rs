@@ -26,7 +26,7 @@ impl Start {
     }
 
     /// What a flat OpenDocument file (one XML file) declares to be: `text`, `spreadsheet`,
-    /// `presentation`.
+    /// `presentation`, `graphics`.
     pub fn flat_opendocument(&self) -> Option<&str> {
         let (_, root) = self.text().strip_prefix("<?xml")?.split_once("?>")?;
         let root = root.trim_start().strip_prefix("<office:document ")?;
