@@ -154,11 +154,15 @@ fn delimiter_plural(delimiter: u8) -> &'static str {
     }
 }
 
+/// The bytes that may be a delimiter.
+const DELIMITERS: [u8; 3] = [b'\t', b';', b','];
+
 /// The delimiter: the candidate that is most frequent in the first row, outside quotes. If the
-/// first row has none, the table has one field, and commas in later rows are text.
+/// first row has none, the table has one field, and commas in later rows are text, unless they
+/// follow the rows' names.
 fn delimiter(start: &[u8]) -> u8 {
     let mut quoted = false;
-    let mut counts = [(b'\t', 0), (b';', 0), (b',', 0)];
+    let mut counts = DELIMITERS.map(|delimiter| (delimiter, 0));
     for &byte in start {
         match byte {
             b'"' => quoted = !quoted,
@@ -168,7 +172,38 @@ fn delimiter(start: &[u8]) -> u8 {
         }
     }
     let most = counts.into_iter().max_by_key(|&(_, count)| count).filter(|&(_, count)| count > 0);
-    most.map_or(SINGLE_FIELD_DELIMITER, |(delimiter, _)| delimiter)
+    let most = most.map(|(delimiter, _)| delimiter);
+    let after_names = || DELIMITERS.into_iter().find(|&delimiter| has_quoted_names(start, delimiter));
+    most.or_else(after_names).unwrap_or(SINGLE_FIELD_DELIMITER)
+}
+
+/// Whether a table is of one column, with rows that begin with their names, as R's `write.table`
+/// writes it: the first row is one quoted field, and at least two others, which are all others in
+/// `start`, begin with a quoted field and the delimiter. In a table of one field nothing follows
+/// the mark that closes it.
+fn has_quoted_names(start: &[u8], delimiter: u8) -> bool {
+    let (mut state, mut in_first_field, mut rows) = (FieldState::Begin, true, 0);
+    for &byte in start {
+        let before = state;
+        state = before.after(byte, delimiter);
+        let ends_field = state == FieldState::Begin;
+        let ends_row = ends_field && byte != delimiter;
+        let is_empty_row = before == FieldState::Begin && ends_row;
+        if in_first_field && !is_empty_row {
+            if before == FieldState::Begin && byte != b'"' {
+                return false;
+            }
+            if ends_field {
+                let is_first_row = rows == 0;
+                if before != FieldState::QuoteInQuoted || ends_row != is_first_row {
+                    return false;
+                }
+                rows += 1;
+            }
+        }
+        in_first_field = ends_row || in_first_field && !ends_field;
+    }
+    rows > 2
 }
 
 /// Whether fields are quoted, judging by the beginning of a table. In tab-separated ones quotation
@@ -335,6 +370,15 @@ mod tests {
         assert_eq!(documents("a.csv", "text;id\r\na;one;1\r\nb;two;2\r\n"), ["one", "two"]);
         // As its `write.csv` does: an empty field names the names.
         assert_eq!(documents("a.csv", "\"\",\"text\"\n\"1\",\"one\"\n\"2\",\"two\"\n"), ["one", "two"]);
+        // A column by itself: only the quotation marks of the names tell it from text with commas.
+        for sign in [",", ";", "\t"] {
+            let one = "\"text\"\n\"1\",\"one, two\"\n\n\"2\",\"three;\n\"\"four\"\"\"\n"
+                .replace("\",\"", &format!("\"{sign}\""));
+            for table in [one.clone(), one.replace('\n', "\r\n")] {
+                let read = documents("a.csv", &table).join("|").replace('\r', "");
+                assert_eq!(read, "one, two|three;\n\"four\"", "{table:?}");
+            }
+        }
         let long = format!("id,text\n{}", "x,1,one\n".repeat(40_000));
         assert_eq!(documents("a.csv", &long), vec!["one"; 40_000]);
         // Rows that end with a delimiter have no names.
@@ -361,6 +405,8 @@ mod tests {
         let documents = |table: &str| read("a.csv", table).unwrap();
         assert_eq!(documents("text\nHello, world\none; two\tthree\n"), ["Hello, world", "one; two\tthree"]);
         assert_eq!(documents("text\n\"Hello,\nworld\"\nno\n"), ["Hello,\nworld", "no"]);
+        assert_eq!(documents("\"text\"\n\"a,b\"\n\"c,d\"\n"), ["a,b", "c,d"]);
+        assert_eq!(documents("\"text\"\n\"1\", he said\na,b\nc,d\n"), ["1, he said", "a,b", "c,d"]);
     }
 
     #[test]
