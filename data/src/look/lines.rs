@@ -23,7 +23,7 @@ pub struct Lines {
     pub code: f64,
     /// Lines that occur in several documents, the most frequent first.
     pub repeated: Vec<RepeatedLine>,
-    /// The fraction of the bytes in such lines.
+    /// The fraction of the bytes in such lines, wherever they stand.
     pub boilerplate: f64,
 }
 
@@ -207,8 +207,8 @@ pub struct LineCounts {
     odd_count: u64,
     /// Document, bytes and beginning.
     odd: Vec<(u64, u64, String)>,
-    /// For each line, by hash: the number of documents that contain it, its bytes in them, and its
-    /// text once it is repeated.
+    /// For each line, by hash: the number of documents that contain it, its bytes in them however
+    /// often it stands there, and its text once it is in a second document.
     documents: AHashMap<u64, (u32, u64, Option<Box<str>>)>,
     /// The open document, and the lines seen in it.
     document: u64,
@@ -247,10 +247,10 @@ impl LineCounts {
             self.seen.clear();
         }
         for (hash, place) in lines.hashes {
+            let (documents, bytes, line) = self.documents.entry(hash).or_default();
+            *bytes += place.len() as u64;
             if self.seen.insert(hash) {
-                let (documents, bytes, line) = self.documents.entry(hash).or_default();
                 *documents += 1;
-                *bytes += place.len() as u64;
                 if *documents == 2 {
                     *line = Some(beginning(text, &place, 160).into());
                 }
@@ -337,6 +337,18 @@ mod tests {
         assert_eq!((found.count, found.odd_count, found.repeated.len()), (7, 7, 1));
         assert_eq!((found.repeated[0].documents, found.repeated[0].line.len()), (5, 160));
         assert!((0.8..0.9).contains(&found.code), "six of seven end as code does: {}", found.code);
+    }
+
+    /// Such as a header on every page. Within one document alone it may be a refrain.
+    #[test]
+    fn a_line_of_many_documents_is_boilerplate_as_often_as_it_stands_in_them() {
+        let (header, own) = ("The Harbour Gazette, 1912\n", "a page\n");
+        let document = format!("{header}{own}").repeat(3);
+        let found = lines(&vec![document.clone(); 5], usize::MAX);
+        assert_eq!((found.repeated.len(), found.repeated[0].documents), (1, 5));
+        let share = (header.len() - 1) as f64 / (header.len() + own.len()) as f64;
+        assert!((found.boilerplate - share).abs() < 1e-12, "{}", found.boilerplate);
+        assert_eq!(lines(&[document.repeat(5)], usize::MAX).boilerplate, 0.0);
     }
 
     proptest! {
