@@ -17,6 +17,9 @@ const RIGHT: f64 = 90.0;
 const TOP: f64 = 20.0;
 const BOTTOM: f64 = 40.0;
 
+/// Width of a character of a label, with the label's share of the space between two.
+const CHARACTER: f64 = 7.0;
+
 /// A self-contained page.
 pub fn page(title: &str, exposure: &Exposure) -> String {
     let Exposure { windows, settings, positions, whole, loops, .. } = exposure;
@@ -138,8 +141,18 @@ struct Frame {
 }
 
 impl Frame {
+    fn column_width(&self) -> f64 {
+        (WIDTH - LEFT - RIGHT) / self.columns as f64
+    }
+
     fn x(&self, column: usize) -> f64 {
-        LEFT + (WIDTH - LEFT - RIGHT) * (column as f64 + 0.5) / self.columns as f64
+        LEFT + self.column_width() * (column as f64 + 0.5)
+    }
+
+    /// How many columns lie from one label to the next, so that none overlaps another.
+    fn label_interval(&self, labels: &[String]) -> usize {
+        let longest = labels.iter().map(String::len).max().unwrap_or(0);
+        ((longest as f64 * CHARACTER / self.column_width()).ceil() as usize).max(1)
     }
 
     fn y(&self, value: f64) -> f64 {
@@ -157,8 +170,10 @@ impl Frame {
             let (x, y, label) = (LEFT - 8.0, self.y(value) + 4.0, decimals(value, self.high - self.low));
             svg += &format!("<text x=\"{x}\" y=\"{y:.1}\" text-anchor=\"end\">{label}</text>\n");
         }
-        for (place, stretch) in stretches.iter().enumerate() {
-            let (x, y, label) = (self.x(place), bottom + 18.0, positions(stretch));
+        let labels: Vec<String> = stretches.iter().map(positions).collect();
+        // From the last column on, which shows what grows with length.
+        for (place, label) in labels.iter().enumerate().rev().step_by(self.label_interval(&labels)) {
+            let (x, y) = (self.x(place), bottom + 18.0);
             svg += &format!("<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{label}</text>\n");
         }
         svg

@@ -155,3 +155,18 @@ fn the_page_has_every_figure_and_needs_nothing_else() {
     assert!(page.contains(">0.0</text>") && page.contains(">2.0</text>"), "an axis has round numbers: {page}");
     assert!(!page.contains("http") && !page.contains("<script") && !page.contains("NaN"));
 }
+
+/// Eleven columns, as with a context of 1,024: the labels "129 to 256" and "257 to 512" would
+/// overlap.
+#[test]
+fn labels_of_many_positions_leave_room_for_each_other() {
+    let measured = measured(3, &Settings { samples: 1, loop_tokens: 0, ..settings() });
+    let first = measured.positions[0].clone();
+    let stretch = |range: Range<usize>| Stretch { from: range.start + 1, to: range.end, ..first.clone() };
+    let positions = doubling(769).into_iter().map(stretch).collect();
+    let page = page("Exposure", &Exposure { positions, ..measured });
+    for (label, count) in [("513 to 769", 2), ("257 to 512", 0), ("129 to 256", 2), ("1", 2), ("2", 0)] {
+        assert_eq!(page.matches(&format!("text-anchor=\"middle\">{label}</text>")).count(), count, "{label}");
+        assert!(page.contains(&format!("<th>{label}</th>")), "the table has every figure: {label}");
+    }
+}
