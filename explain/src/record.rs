@@ -18,7 +18,7 @@ pub struct Subject<'a> {
     pub program: &'a str,
     /// The model.
     pub model: &'a Gpt,
-    /// Where the model came from, for people.
+    /// The model's name for people, without its path: the page may be sent to others.
     pub checkpoint: &'a str,
     /// The prompt as typed; `None` without a tokenizer.
     pub prompt_text: Option<&'a str>,

@@ -6,6 +6,7 @@ use std::{fmt, fs, time::SystemTime};
 
 use ember_formats::FormatError;
 use ember_host::file_error::{At, FileError};
+use ember_host::files::name_of;
 use ember_model::folder;
 
 use crate::foreign;
@@ -245,6 +246,33 @@ pub fn step_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
 }
 
+/// A checkpoint's name for people: its run and its step, or the name of its folder, without the
+/// path, which is private. `None` if the path ends in no name, such as `/` and `..`.
+pub fn title_of(folder: &Path) -> Option<String> {
+    let (checkpoint, averaged) = match folder.parent() {
+        Some(checkpoint) if folder.ends_with(AVERAGE) => (checkpoint, ", averaged"),
+        _ => (folder, ""),
+    };
+    let run = checkpoint.parent().filter(|around| around.ends_with(CHECKPOINTS)).and_then(Path::parent);
+    // Hugging Face's cache: models--OWNER--NAME/snapshots/HASH.
+    let cached =
+        folder.parent().filter(|around| around.ends_with("snapshots")).and_then(Path::parent).and_then(name_of);
+    if let Some(name) = cached.as_deref().and_then(|name| name.strip_prefix("models--")) {
+        return Some(name.replacen("--", "/", 1));
+    }
+    match run.and_then(name_of).zip(step_of(checkpoint)) {
+        Some((run, step)) => Some(format!("{run}, step {step}{averaged}")),
+        None => name_of(folder),
+    }
+}
+
+/// As [`title_of`], for a checkpoint that exists, however its path is written: its name on a page,
+/// which may be sent to others.
+pub fn name_on_page(folder: &Path) -> String {
+    let whole_path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    title_of(&whole_path).unwrap_or_else(|| "a model".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -255,6 +283,24 @@ mod tests {
         let folder = run.join("checkpoints").join(name);
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("config.json"), "{}").unwrap();
+    }
+
+    #[test]
+    fn a_checkpoint_is_named_without_its_place() {
+        for (path, expected) in [
+            ("/home/ana/runs/diary/checkpoints/step-00000500", Some("diary, step 500")),
+            ("/home/ana/runs/diary/checkpoints/step-00000500/ema", Some("diary, step 500, averaged")),
+            ("/home/ana/models/gpt2", Some("gpt2")),
+            ("/cache/models--openai-community--gpt2/snapshots/607a30d7", Some("openai-community/gpt2")),
+            ("/home/ana/step-00000500", Some("step-00000500")),
+            ("/home/ana/models/..", None),
+        ] {
+            assert_eq!(title_of(Path::new(path)).as_deref(), expected, "{path}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("diary");
+        checkpoint(&run, "step-00000007");
+        assert_eq!(name_on_page(&run.join("checkpoints/../checkpoints/step-00000007/.")), "diary, step 7");
     }
 
     fn refused(path: &Path) -> String {

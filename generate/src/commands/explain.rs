@@ -21,6 +21,7 @@ use ember_cli::interrupt::end_with_terminal;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::{output_file, terminal, wording};
 use ember_decoding::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
+use ember_decoding::run_folder;
 use ember_explain::{Explanation, Subject, Words, page};
 use ember_host::interrupt::Interrupt;
 
@@ -150,7 +151,7 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     let subject = Subject {
         program: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")),
         model: &loaded.model,
-        checkpoint: &loaded.folder.display().to_string(),
+        checkpoint: &run_folder::name_on_page(&loaded.folder),
         prompt_text: prompt.text.as_deref(),
         prompt: &prompt.ids,
         config: &config,

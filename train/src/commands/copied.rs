@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use ember_study::copied::{
     Checked, Documents, Novel, Rule, Together, TrainingText, beginning, check, page, times, together, words_for,
 };
+use ember_training::run::card::last_part;
 use ember_training::run::text::data_of;
 
 use super::reading::ReadingArgs;
@@ -87,7 +88,7 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let baseline = baseline.transpose()?;
 
     if let Some(path) = &args.html {
-        let title = format!("What {} copies", words_of(&args.file));
+        let title = format!("What {} copies", last_part(&words_of(&args.file)));
         write_file(path, &page(&title, &texts, &checked, &all, baseline.as_ref()))?;
         notes.say(format!("the marked text is in {}", path.display()));
     }

@@ -63,7 +63,8 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     let exposure = exposure::measure(&gpt, &windows, &settings, &|| interrupt.requested())?;
     drop(wait);
     if let Some(path) = &args.html {
-        write_file(path, &exposure::page(&format!("Exposure of {}", checkpoint.display()), &exposure))?;
+        let title = format!("Exposure of {}", run_folder::name_on_page(&checkpoint));
+        write_file(path, &exposure::page(&title, &exposure))?;
         notes.say(format!("the page is in {}", path.display()));
     }
     answer_beside(args.html.as_deref(), common, || table(&exposure), || json_line(&exposure))

@@ -15,6 +15,7 @@ use ember_training::config::{
 use ember_training::error::ConfigError;
 use ember_training::memory::prediction::{Kernels, training::Step};
 use ember_training::memory::{self, fit::check_limits};
+use ember_training::run::card::last_part;
 use ember_training::run::folder::{CONFIG, run_of};
 use ember_training::run::init::Init;
 use ember_training::run::text::{data_folder, dataset_for};
@@ -120,7 +121,8 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     }
     drop(progress);
     if let Some(path) = &args.html {
-        write_file(path, &page::render(&subject, &entries, &growth))?;
+        let on_page = Subject { model: source.name_on_page.clone(), ..subject.clone() };
+        write_file(path, &page::render(&on_page, &entries, &growth))?;
         notes.say(format!("the page is in {}; open it in a browser", path.display()));
     }
     let entries_and_growth = entries.iter().map(Line::Mode).chain(growth.iter().map(Line::Growth));
@@ -165,6 +167,8 @@ enum Line<'a> {
 struct Source {
     /// Name shown to the user.
     name: String,
+    /// Name without a path, for the page, which may be sent to others.
+    name_on_page: String,
     shape: GptConfig,
     /// Path from which the weights are loaded, each time anew; if None, they are random. If the
     /// user named a run, it is the run's path: its training may remove a checkpoint meanwhile.
@@ -194,8 +198,9 @@ impl Source {
         let config = settings.resolve(&facts, DeviceKind::Cpu)?.0;
         let shape = init.map_or_else(|| config.shape(vocab_size), |init| init.shape_by(&config));
         shape.validate()?;
-        let name = format!("{} with random weights", path.display());
-        Ok(Self { name, shape, weights: None, run: None, dataset: None, config })
+        let path = path.display().to_string();
+        let [name, name_on_page] = [path.as_str(), last_part(&path)].map(|name| format!("{name} with random weights"));
+        Ok(Self { name, name_on_page, shape, weights: None, run: None, dataset: None, config })
     }
 
     fn of_run(run: Option<&Path>, notes: &Notes) -> Result<Self> {
@@ -216,10 +221,11 @@ impl Source {
         let data = run.map(|run| data_folder(run, &config.text)).filter(|data| Dataset::is_in(data));
         let dataset = data.map(|data| dataset_for(&data, &found.folder)).transpose()?;
         let (name, shape) = (found.folder.display().to_string(), folder::read_config(&found.folder)?);
+        let name_on_page = run_folder::name_on_page(&found.folder);
         let run = run.map(Path::to_owned);
         let was_named = found.reason.is_empty();
         let weights = run.clone().filter(|_| !was_named).unwrap_or(found.folder);
-        Ok(Self { name, shape, weights: Some(weights), run, dataset, config })
+        Ok(Self { name, name_on_page, shape, weights: Some(weights), run, dataset, config })
     }
 
     /// A batch of the run's text, or of random ids without one; and whether it is real text.

@@ -11,7 +11,8 @@ fn what_is_copied_is_found_where_it_stands() {
     // Lines 3 and 4 of the training text.
     let copied = "three and then four.\nfour and then five.\n";
     place.write("generated.txt", format!("Something new, {copied}and new again."));
-    let ran = place.train("copied generated.txt runs/count --min-chars 40 --format json --html marked.html").succeeds();
+    let ran =
+        place.train("copied ./generated.txt runs/count --min-chars 40 --format json --html marked.html").succeeds();
     let [text, summary] = &ran.json()[..] else { panic!("{}", ran.out) };
     assert_eq!((&text["kind"], &summary["kind"]), (&"text".into(), &"summary".into()));
     let span = &text["spans"][0];
@@ -24,6 +25,7 @@ fn what_is_copied_is_found_where_it_stands() {
     // The text repeats its counting, so everything held out occurs in the training part too.
     assert_eq!(summary["validation"]["copied_share"], 1.0);
     let page = std::fs::read_to_string(place.path("marked.html")).unwrap();
+    assert!(page.contains("<h1>What generated.txt copies</h1>"), "folders are private: {page}");
     assert!(page.contains("<a href=\"#s0-0\"") && page.contains("line 3 of training document 1 of count.txt"));
 
     let by_file = place.train("copied generated.txt --min-chars 40 --format json --corpus count.txt").succeeds().json();
@@ -84,7 +86,8 @@ fn exposure_is_measured_on_validation_text() {
     let real = exposure["whole"]["real"]["loss"].as_f64().unwrap();
     assert!((real - evaluated).abs() < 0.3 * evaluated, "{real}, evaluated {evaluated}");
     assert_eq!(exposure["loops"][2]["text"], "greedy");
-    assert!(std::fs::read_to_string(place.path("exposure.html")).unwrap().contains("<svg"));
+    let page = std::fs::read_to_string(place.path("exposure.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("<h1>Exposure of count, step "), "paths are private: {page}");
 
     let again = "exposure runs/count --windows 8 --samples 2 --loop-tokens 0";
     let table = place.train(again).succeeds().out;

@@ -57,6 +57,10 @@ fn what_the_programs_wrote_into_a_folder_of_text_is_not_learned() {
         place.train(arguments).succeeds();
     }
     place.generate("explain one --from run --device cpu --max-new-tokens 4 --html words/explain.html").succeeds();
+    for page in ["ledger", "explain"] {
+        let page = fs::read_to_string(place.path(&format!("words/{page}.html"))).unwrap();
+        assert!(page.contains("run, step ") && !page.contains("run/checkpoints"), "paths are private: {page}");
+    }
     let ran = train(&place, "run words --out again");
     assert_eq!(sources(&place, "again"), ["words/count.txt", "words/mine.html"]);
     let line = "Left out: 5 files written by Ember, the first: words/explain.html";

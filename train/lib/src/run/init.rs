@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use ember_data::prepare::Dataset;
 use ember_data::tokenizer::{Tokenizer, UnknownCharacter};
-use ember_decoding::run_folder::{self, AVERAGE, CHECKPOINTS, step_of};
-use ember_host::files::name_of;
+use ember_decoding::run_folder;
 use ember_model::{Gpt, GptConfig, checkpoint, folder};
 
 use crate::config::TrainConfig;
@@ -99,22 +98,7 @@ pub fn initial_checkpoint_name(init: &str) -> Option<String> {
     if init.is_empty() {
         return None;
     }
-    let folder = Path::new(init);
-    let (checkpoint, averaged) = match folder.parent() {
-        Some(checkpoint) if folder.ends_with(AVERAGE) => (checkpoint, ", averaged"),
-        _ => (folder, ""),
-    };
-    let run = checkpoint.parent().filter(|around| around.ends_with(CHECKPOINTS)).and_then(Path::parent);
-    // Hugging Face's cache: models--OWNER--NAME/snapshots/HASH.
-    let cached =
-        folder.parent().filter(|around| around.ends_with("snapshots")).and_then(Path::parent).and_then(name_of);
-    if let Some(name) = cached.as_deref().and_then(|name| name.strip_prefix("models--")) {
-        return Some(name.replacen("--", "/", 1));
-    }
-    Some(match run.and_then(name_of).zip(step_of(checkpoint)) {
-        Some((run, step)) => format!("{run}, step {step}{averaged}"),
-        None => name_of(folder).unwrap_or_else(|| "another model".to_owned()),
-    })
+    Some(run_folder::title_of(Path::new(init)).unwrap_or_else(|| "another model".to_owned()))
 }
 
 /// The model of a run before its first step.
@@ -158,10 +142,6 @@ mod tests {
         for (init, expected) in [
             ("", None),
             ("/home/ana/runs/diary/checkpoints/step-00000500", Some("diary, step 500")),
-            ("/home/ana/runs/diary/checkpoints/step-00000500/ema", Some("diary, step 500, averaged")),
-            ("/home/ana/models/gpt2", Some("gpt2")),
-            ("/cache/models--openai-community--gpt2/snapshots/607a30d7", Some("openai-community/gpt2")),
-            ("/home/ana/step-00000500", Some("step-00000500")),
             ("/home/ana/models/..", Some("another model")),
         ] {
             assert_eq!(initial_checkpoint_name(init).as_deref(), expected, "{init}");
