@@ -3,8 +3,9 @@
 const FAMILIES = { learned: "GPT-2", rotary: "Llama" };
 
 /** The facts as [name, words] pairs, in the order of a reader's questions. */
-function factsOf({ facts, config, weights, settings }) {
-  const { by, made, program, began, texts, learned, trained, copied, parameters } = facts;
+function factsOf(head) {
+  const { facts, config, settings } = head;
+  const { by, made, program, began, texts, learned, trained, copied } = facts;
   const family = config.qk_norm ? "Qwen3" : FAMILIES[config.positions];
   return [
     ["Made by", by],
@@ -16,9 +17,16 @@ function factsOf({ facts, config, weights, settings }) {
     ["How well", trained?.loss && `on text that it never saw, it is as unsure of the next token as if it chose among ${Number(Math.exp(trained.loss).toPrecision(2))} equally likely ones`],
     ["What it copies", copied && copiedWords(copied)],
     ["What it is", `${family}'s architecture: ${plural(config.n_layer, "block")} of ${plural(config.n_head, "head")}, width ${number(config.n_embd)}; a vocabulary of ${plural(config.vocab_size, "token")}, a context of ${number(config.context_length)}`],
-    ["Parameters", `${number(parameters)}, stored in ${weights === "int8" ? "8" : "16"} bits each`],
+    ["Parameters", storageWords(head)],
     ["Its settings", settingsWords(settings)],
   ].filter(([, words]) => words);
+}
+
+/** How many parameters there are, and in how many bits: biases, norms and embeddings that are only looked up keep all of theirs. */
+function storageWords({ facts, weights, tensors }) {
+  const sizes = tensors.filter(({ type }) => type === "f32").map(({ shape }) => shape.reduce((product, length) => product * length, 1));
+  const kept = sizes.reduce((sum, one) => sum + one, 0);
+  return `${number(facts.parameters)}, of which ${number(kept)} are stored in 32 bits each, the others in ${weights === "int8" ? "8" : "16"}`;
 }
 
 /** The knobs as its maker left them. */
