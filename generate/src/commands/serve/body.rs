@@ -46,6 +46,11 @@ impl Object {
         self.kib() > LONG_KIB || LONG_PARAMETERS.iter().any(takes_long)
     }
 
+    /// Whether a chat template is to render it.
+    pub(super) fn is_conversation(&self) -> bool {
+        self.contains_key("messages")
+    }
+
     fn kib(&self) -> usize {
         self.room.iter().map(SemaphorePermit::num_permits).sum()
     }

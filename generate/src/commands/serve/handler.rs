@@ -41,7 +41,7 @@ pub(super) async fn with_model<T: Send + 'static>(
     act: impl FnOnce(&Server, &Arc<Model>, &Map<String, Value>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let model = model(server, model_name(&body)?).await?;
-    let reader = if body.takes_long() { server.long_reader().await } else { None };
+    let reader = server.reader_for(&body).await;
     let server = Arc::clone(server);
     let acting = move || {
         let _reader = reader; // held until parsing ends, even if the client leaves

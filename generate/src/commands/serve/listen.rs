@@ -30,6 +30,10 @@ const READERS: usize = 8;
 /// Long requests among them, so that readers remain for short ones.
 pub(super) const LONG_READERS: usize = READERS / 4;
 
+/// Conversations among them: a chat template may take seconds, and readers must remain for requests
+/// without one.
+pub(super) const CONVERSATION_READERS: usize = READERS / 2;
+
 /// Threads that an answer may need: all of the runtime's, and one that generates.
 const THREADS: usize = WORKERS + READERS + 1;
 

@@ -10,8 +10,9 @@ use ember_cli::terminal;
 use ember_model::device::DeviceChoice;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::body::Object;
 use super::error::ApiError;
-use super::listen::LONG_READERS;
+use super::listen::{CONVERSATION_READERS, LONG_READERS};
 use super::log::RequestLog;
 use super::models::Models;
 use super::parsed_request::MAX_CANDIDATES;
@@ -53,8 +54,9 @@ pub(super) struct Server {
     in_progress: Arc<()>,
     /// Free slots for active requests.
     free_slots: Arc<Semaphore>,
-    /// Free readers for long requests.
+    /// Free readers for long requests, and for conversations.
     long_readers: Arc<Semaphore>,
+    conversation_readers: Arc<Semaphore>,
     /// Candidates for which memory is left.
     free_candidates: Arc<Semaphore>,
     /// The active request of each slot, for `/slots`.
@@ -133,6 +135,7 @@ impl Server {
             in_progress: Arc::default(),
             free_slots: Arc::new(Semaphore::new(at_once)),
             long_readers: Arc::new(Semaphore::new(LONG_READERS)),
+            conversation_readers: Arc::new(Semaphore::new(CONVERSATION_READERS)),
             free_candidates: Arc::new(Semaphore::new(MAX_HELD_CANDIDATES)),
             slots: Mutex::new(vec![None; at_once]),
             requests: AtomicU64::new(0),
@@ -148,9 +151,15 @@ impl Server {
         })
     }
 
-    /// Waits for one of the few readers of long requests.
-    pub(super) async fn long_reader(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.long_readers).acquire_owned().await.ok()
+    /// Waits for one of the few readers of requests like this one, if reading it may take long.
+    pub(super) async fn reader_for(&self, body: &Object) -> Option<OwnedSemaphorePermit> {
+        // A conversation that takes long is one of the long requests, and waits only for these.
+        let readers = match (body.takes_long(), body.is_conversation()) {
+            (true, _) => &self.long_readers,
+            (false, true) => &self.conversation_readers,
+            (false, false) => return None,
+        };
+        Arc::clone(readers).acquire_owned().await.ok()
     }
 
     /// Waits for memory for an answer with so many candidates; 0 is granted at once.

@@ -113,7 +113,8 @@ fn while_one_is_loaded_others_are_there() {
     assert_eq!(loaded.iter().map(|model| &*model.name).collect::<Vec<_>>(), ["other"]);
 }
 
-/// Long texts and grammars may use only some of the readers, so that others find one free.
+/// Long texts, grammars and chat templates may use only some of the readers, so that others find
+/// one free.
 #[test]
 fn what_takes_long_to_read_waits_for_its_like_and_holds_up_nothing_short() {
     let folder = tempfile::tempdir().unwrap();
@@ -124,25 +125,40 @@ fn what_takes_long_to_read_waits_for_its_like_and_holds_up_nothing_short() {
     let models = Models::new(Served { folders: vec![tiny], run: None }, options).unwrap();
     models.load_default().unwrap();
     let server = Arc::new(server::Server::new(models, 1, 0));
-    let ask = |length: usize, regex: &'static str| {
-        let server = Arc::clone(&server);
-        async move {
-            let body = json!({ "prompt": "a".repeat(length), "regex": regex }).to_string();
-            let body = body::Object::from_request(Request::new(Body::from(body)), &()).await.unwrap();
-            handler::with_model(&server, body, |_, _, body| Ok(body.len())).await
-        }
+    let object = async |body: &Value| {
+        let request = Request::new(Body::from(body.to_string()));
+        body::Object::from_request(request, &()).await.unwrap()
     };
+    let read = async |body: &Value| {
+        handler::with_model(&server, object(body).await, |_, _, _| Ok(())).await.unwrap();
+    };
+    let waits = async |body: &Value| tokio::time::timeout(Duration::from_millis(50), read(body)).await.is_err();
+    let long_text = json!({ "prompt": "a".repeat(100_000), "regex": "" });
+    let grammar = json!({ "prompt": "a", "regex": "a+" });
+    let conversation = json!({ "messages": [] });
+    let long_conversation = json!({ "messages": [], "regex": "a+" });
+    let short = json!({ "prompt": "a", "regex": "" });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut busy = Vec::new();
         for _ in 0..listen::LONG_READERS {
-            busy.push(server.long_reader().await);
+            busy.push(server.reader_for(&object(&grammar).await).await);
         }
-        for (length, regex) in [(100_000, ""), (100, "a+")] {
-            assert!(tokio::time::timeout(Duration::from_millis(50), ask(length, regex)).await.is_err());
+        for long in [&long_text, &grammar, &long_conversation] {
+            assert!(waits(long).await, "{long}");
         }
-        assert_eq!(ask(100, "").await.unwrap(), 2);
+        for other in [&short, &conversation] {
+            read(other).await;
+        }
+        busy.clear();
+        for _ in 0..listen::CONVERSATION_READERS {
+            busy.push(server.reader_for(&object(&conversation).await).await);
+        }
+        assert!(waits(&conversation).await);
+        for other in [&short, &long_text, &grammar, &long_conversation] {
+            read(other).await;
+        }
         busy.pop();
-        assert_eq!((ask(100_000, "").await.unwrap(), ask(100, "a+").await.unwrap()), (2, 2));
+        read(&conversation).await;
     });
 }
