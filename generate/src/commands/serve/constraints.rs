@@ -1,16 +1,20 @@
-//! Grammar constraints of one model's requests. They share one prepared vocabulary, which is slow
-//! to build.
+//! Grammar constraints of one model's requests. Those with the same end tokens share a prepared
+//! vocabulary, which is slow to build.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ember_data::tokenizer::Tokenizer;
 use ember_decoding::constraint::{Constraint, Grammar, GrammarError, Vocabulary};
 
+/// Vocabularies that are kept: each takes megabytes. Requests with the model's end tokens may
+/// alternate with some that have others, as with `ignore_eos` or `stop_token_ids`.
+const MAX_KEPT: usize = 2;
+
 /// Builds the constraints of one model.
 #[derive(Default)]
 pub(super) struct Constraints {
-    /// The end tokens and the vocabulary of the last request.
-    last: Mutex<Option<(Vec<u32>, Arc<Vocabulary>)>>,
+    /// The end tokens and the vocabulary of the last requests, the last one at the end.
+    kept: Mutex<Vec<(Vec<u32>, Arc<Vocabulary>)>>,
 }
 
 impl Constraints {
@@ -32,20 +36,22 @@ impl Constraints {
         Constraint::of(grammar.clone(), vocabulary.map_err(unfit)?)
     }
 
-    /// The last request's vocabulary if it had the same end tokens, else a new one.
+    /// The vocabulary that is kept for these end tokens, else a new one.
     fn vocabulary<E>(
         &self,
         new: impl FnOnce() -> Result<Vocabulary, E>,
         end_tokens: &[u32],
     ) -> Result<Arc<Vocabulary>, E> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((ends, vocabulary)) = &*last
-            && ends == end_tokens
-        {
-            return Ok(Arc::clone(vocabulary));
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = match kept.iter().position(|(ends, _)| ends == end_tokens) {
+            Some(place) => kept.remove(place),
+            None => (end_tokens.to_vec(), Arc::new(new()?)),
+        };
+        let vocabulary = Arc::clone(&used.1);
+        if kept.len() == MAX_KEPT {
+            kept.remove(0);
         }
-        let vocabulary = Arc::new(new()?);
-        *last = Some((end_tokens.to_vec(), Arc::clone(&vocabulary)));
+        kept.push(used);
         Ok(vocabulary)
     }
 }
@@ -60,8 +66,10 @@ mod tests {
     fn requests_whose_texts_end_alike_share_a_vocabulary() {
         let (constraints, tokenizer) = (Constraints::default(), Tokenizer::bytes().unwrap());
         let of = |ends: &[u32]| constraints.vocabulary(|| Vocabulary::new(&tokenizer, 257, ends), ends).unwrap();
-        let [first, second, other, again] = [of(&[256]), of(&[256]), of(&[]), of(&[256])];
-        assert!(Arc::ptr_eq(&first, &second) && !Arc::ptr_eq(&second, &other) && !Arc::ptr_eq(&first, &again));
+        let [usual, other, again, third] = [of(&[256]), of(&[]), of(&[256]), of(&[97])];
+        assert!(Arc::ptr_eq(&usual, &again) && !Arc::ptr_eq(&usual, &other) && !Arc::ptr_eq(&usual, &third));
+        // Of three, the two used last are kept.
+        assert!(Arc::ptr_eq(&usual, &of(&[256])) && !Arc::ptr_eq(&other, &of(&[])));
         let two = || Grammar::regex("regex", "ab?").unwrap();
         let constraint = |ends: &[u32]| constraints.of(&two(), Some(&tokenizer), 257, ends).unwrap();
         let allowed = |ends: &[u32], id: u32| {
