@@ -28,8 +28,8 @@ pub fn converted(to: Ty, from: Ty, round: Round, saturate: bool, bits: u64) -> u
         return match to {
             F32 => (whole as f32).to_bits() as u64,
             F64 => (whole as f64).to_bits(),
-            F16 => to_f16(whole as f32) as u64,
-            BF16 => to_bf16(whole as f32) as u64,
+            F16 => to_f16(to_odd(whole as f64)) as u64,
+            BF16 => to_bf16(to_odd(whole as f64)) as u64,
             U8 => whole as u8 as u64,
             S8 => whole as i8 as i64 as u64,
             U16 => whole as u16 as u64,
@@ -47,9 +47,9 @@ pub fn converted(to: Ty, from: Ty, round: Round, saturate: bool, bits: u64) -> u
             match to {
                 F32 => directed(v, if same { Round::None } else { round }).to_bits() as u64,
                 F64 => v.to_bits(),
-                F16 => to_f16(v as f32) as u64,
-                BF16 => to_bf16(v as f32) as u64,
-                _ => to_tf32(v as f32).to_bits() as u64,
+                F16 => to_f16(to_odd(v)) as u64,
+                BF16 => to_bf16(to_odd(v)) as u64,
+                _ => to_tf32(to_odd(v)).to_bits() as u64,
             }
         }
         _ => {

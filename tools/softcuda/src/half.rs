@@ -1,4 +1,4 @@
-//! Arithmetic on 16-bit floats: computed in a wider type, then rounded.
+//! Arithmetic on 16-bit floats: computed in a wider type, then rounded once.
 
 use crate::{
     lanes::Outcome,
@@ -35,5 +35,5 @@ pub fn half(f: A, ty: Ty, v: &[f32]) -> Outcome<u16> {
         A::Tanh => v[0].tanh() as f64,
         _ => return Err(format!("{f:?} of {ty:?} is not known")),
     };
-    Ok(if ty == Ty::BF16 { to_bf16(wide as f32) } else { to_f16(wide as f32) })
+    Ok(if ty == Ty::BF16 { to_bf16(to_odd(wide)) } else { to_f16(to_odd(wide)) })
 }

@@ -42,6 +42,18 @@ pub fn to_f16(value: f32) -> u16 {
     sign | ((rounded >> 13) - (112 << 10)) as u16
 }
 
+/// Rounds to odd: toward zero, and then sets the last bit unless the value was exact. Rounding this
+/// again, to fewer bits, gives what rounding `exact` once does (Boldo and Melquiond, "Emulation of
+/// FMA and Correctly Rounded Sums: Proved Algorithms Using Rounding to Odd", 2008).
+pub fn to_odd(exact: f64) -> f32 {
+    let near = exact as f32;
+    if near.is_nan() || near as f64 == exact {
+        return near;
+    }
+    let is_beyond = (near as f64).abs() > exact.abs();
+    f32::from_bits((near.to_bits() - is_beyond as u32) | 1)
+}
+
 /// Rounds to nearest, ties away from zero, as `cvt.rna.tf32.f32`.
 pub fn to_tf32(value: f32) -> f32 {
     if !value.is_finite() {

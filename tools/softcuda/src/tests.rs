@@ -1,6 +1,17 @@
 //! Small kernels, each with one effect that must be right, or one fault that must be detected.
 
-use crate::{block::Launch, execute::run, lanes::Outcome, memory, number::*, parse::parse, profile::Counts};
+use crate::{
+    block::Launch,
+    conversion::converted,
+    execute::run,
+    half::half,
+    lanes::Outcome,
+    memory,
+    number::*,
+    parse::parse,
+    profile::Counts,
+    ptx::{Arithmetic, Round, Ty},
+};
 
 /// Runs a kernel's body on `threads` threads with one buffer of `values`, which is returned, and
 /// with a word of shared memory for each thread.
@@ -95,6 +106,24 @@ fn halves_round_to_nearest_even() {
         [1.0 + 2f32.powi(-11), 1.0 + 3.0 * 2f32.powi(-11), 65520.0, 2f32.powi(-25)].map(to_f16),
         [0x3c00, 0x3c02, 0x7c00, 0]
     );
+}
+
+/// A number just beside the middle between two halves: float32 rounds it to the middle, from which
+/// it would go to the even one.
+#[test]
+fn what_is_narrowed_to_a_half_is_rounded_once() {
+    let narrowed = |to, value: f64| converted(to, Ty::F64, Round::Nearest, false, value.to_bits());
+    let tiny = 2f64.powi(-40);
+    for (to, last_bit, one) in [(Ty::F16, 2f64.powi(-10), 0x3c00), (Ty::BF16, 2f64.powi(-7), 0x3f80)] {
+        let middles = [1.0 + 0.5 * last_bit, 1.0 + 1.5 * last_bit];
+        assert_eq!(middles.map(|middle| narrowed(to, middle)), [one, one + 2]);
+        assert_eq!(middles.map(|middle| narrowed(to, middle - tiny)), [one, one + 1]);
+        assert_eq!(middles.map(|middle| narrowed(to, middle + tiny)), [one + 1, one + 2]);
+    }
+    assert_eq!([1e300, -1e300, 1e-300, -0.0].map(|value| narrowed(Ty::F16, value)), [0x7c00, 0xfc00, 0, 0x8000]);
+    assert_eq!([1e300, -1e300, 1e-300, -0.0].map(|value| narrowed(Ty::BF16, value)), [0x7f80, 0xff80, 0, 0x8000]);
+    assert_eq!(half(Arithmetic::Fma, Ty::BF16, &[1.0625, 1.0625, 2f32.powi(-30)]).unwrap(), 0x3f91);
+    assert_eq!(converted(Ty::BF16, Ty::U32, Round::Nearest, false, (1 << 30) + (1 << 22) + 1), 0x4e81);
 }
 
 #[test]
