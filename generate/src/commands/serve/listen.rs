@@ -73,7 +73,7 @@ pub(super) fn address(typed: &str) -> Result<IpAddr, String> {
 /// When the system does not grant the threads that it needs.
 pub(super) fn runtime() -> Result<Runtime> {
     // A runtime that gets only some of its threads waits forever for the others.
-    ensure_threads(THREADS)?;
+    ensure_threads(THREADS, thread::Builder::new)?;
     let mut runtime = runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(WORKERS).max_blocking_threads(READERS).thread_keep_alive(KEEP_ALIVE);
     let runtime = runtime.enable_all().build().context("cannot start the server")?;
@@ -93,13 +93,13 @@ fn start_readers(runtime: &Runtime) {
     drop(closed);
 }
 
-/// Checks that the system grants `count` threads at once.
-fn ensure_threads(count: usize) -> Result<()> {
+/// Checks that the system grants `count` threads at once, as `builder` asks for them.
+fn ensure_threads(count: usize, builder: impl Fn() -> thread::Builder) -> Result<()> {
     let gate = Mutex::new(());
     thread::scope(|scope| {
         let closed = gate.lock(); // no thread ends before all have started
         for _ in 0..count {
-            let started = thread::Builder::new().spawn_scoped(scope, || drop(gate.lock()));
+            let started = builder().spawn_scoped(scope, || drop(gate.lock()));
             started.with_context(|| {
                 format!("cannot start {count} threads for the server; end other programs, or raise `ulimit -u`")
             })?;
@@ -182,4 +182,26 @@ async fn accept(
     };
     let (accepting, end) = (pin!(accepting), pin!(end));
     select(accepting, end).await;
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// No system grants the stack of the last thread; the others are waiting by then, and must end.
+    #[test]
+    fn a_thread_that_the_system_does_not_grant_is_told_before_the_server_listens() {
+        let built = Cell::new(0);
+        let builder = || {
+            built.set(built.get() + 1);
+            if built.get() < 4 { thread::Builder::new() } else { thread::Builder::new().stack_size(usize::MAX / 4) }
+        };
+        let error = format!("{:#}", ensure_threads(4, builder).unwrap_err());
+        let line = "cannot start 4 threads for the server; end other programs, or raise `ulimit -u`: ";
+        assert!(error.starts_with(line), "{error}");
+        ensure_threads(4, thread::Builder::new).unwrap();
+    }
 }
