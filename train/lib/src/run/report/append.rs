@@ -1,32 +1,35 @@
 //! A file that is only appended to, such as a log: each append is written completely or not at all.
 //! If the disk is full, the bytes are kept in memory until there is space. A network disk may take
-//! bytes and find only at a sync that it has no space for them, so they are kept until then.
+//! bytes and find only at a sync, or at the next write, that it has no space for them, so they are
+//! kept until a sync.
 
 use std::fs::File;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::{io, io::Write, mem};
 
 use crate::error::{LogError, wants_room};
 
-/// After so many bytes an append syncs, so that no more are kept for a sync.
+/// An append syncs when so many bytes are not synced yet: they are kept in memory until then.
 const MOST_UNSYNCED: usize = 1 << 20;
 
 /// The open file.
 pub(super) struct AppendFile {
     pub(super) file: File,
     path: PathBuf,
-    /// Bytes that could not be written yet.
+    /// Bytes that are not in the file yet.
     pending: Vec<u8>,
     /// Bytes written since the last sync.
     unsynced: Vec<u8>,
-    /// The length of the file without them, if the system told.
-    synced_length: Option<u64>,
+    /// The length of the file without them, if there are any.
+    synced_length: u64,
+    /// The length to which the file must be cut before the next write: what is beyond it is pending.
+    cut_to: Option<u64>,
 }
 
 impl AppendFile {
     /// Wraps `file`, opened for appending, at `path`.
     pub(super) fn new(file: File, path: PathBuf) -> Self {
-        Self { file, path, pending: Vec::new(), unsynced: Vec::new(), synced_length: None }
+        Self { file, path, pending: Vec::new(), unsynced: Vec::new(), synced_length: 0, cut_to: None }
     }
 
     /// Its path.
@@ -44,38 +47,54 @@ impl AppendFile {
 
     /// Writes the pending bytes.
     pub(super) fn write_pending(&mut self) -> Result<(), LogError> {
-        let length = self.file.metadata().map(|file| file.len()).ok();
-        let written = self.file.write_all(&self.pending);
-        if written.is_ok() {
-            if self.unsynced.is_empty() {
-                self.synced_length = length;
-            }
-            self.unsynced.append(&mut self.pending);
-        } else if let Some(length) = length {
-            // Removes a partial write, which a reader could not parse.
-            let _ = self.file.set_len(length);
+        let written = self.write();
+        self.take_back(written)
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.cut()?;
+        if self.unsynced.is_empty() {
+            self.synced_length = self.file.metadata()?.len();
         }
-        written.map_err(|source| LogError::Append { path: self.path.clone(), source })
+        // Unless all of it is written: a reader could not parse a part.
+        self.cut_to = Some(self.synced_length + self.unsynced.len() as u64);
+        self.file.write_all(&self.pending)?;
+        self.cut_to = None;
+        self.unsynced.append(&mut self.pending);
+        Ok(())
     }
 
     /// Waits until everything is on the disk, safe from a power cut.
     pub(super) fn sync(&mut self) -> Result<(), LogError> {
         self.write_pending()?;
         let synced = self.file.sync_data();
-        self.after_sync(synced)
+        if synced.is_ok() {
+            self.unsynced.clear();
+        }
+        self.take_back(synced)
     }
 
-    /// Passes on the result of a sync, after which nothing is pending. If the disk was full, the
-    /// bytes since the sync before are pending again: it may have lost any of them.
-    fn after_sync(&mut self, synced: io::Result<()>) -> Result<(), LogError> {
-        match (&synced, self.synced_length) {
-            (Ok(()), _) => self.unsynced.clear(),
-            (Err(error), Some(length)) if wants_room(error) && self.file.set_len(length).is_ok() => {
-                self.pending.append(&mut self.unsynced);
-            }
-            _ => {}
+    /// Passes on the result of a write or a sync. If the disk was full, the bytes since the last
+    /// sync are pending again: it may have lost any of them, and it reports that only once.
+    fn take_back(&mut self, done: io::Result<()>) -> Result<(), LogError> {
+        if !self.unsynced.is_empty() && done.as_ref().is_err_and(wants_room) {
+            self.cut_to = Some(self.synced_length);
+            self.unsynced.append(&mut self.pending);
+            mem::swap(&mut self.unsynced, &mut self.pending);
         }
-        synced.map_err(|source| LogError::Append { path: self.path.clone(), source })
+        if done.is_err() {
+            let _ = self.cut(); // if it fails, the next write tries again
+        }
+        done.map_err(|source| LogError::Append { path: self.path.clone(), source })
+    }
+
+    /// Cuts off what is pending.
+    fn cut(&mut self) -> io::Result<()> {
+        if let Some(length) = self.cut_to {
+            self.file.set_len(length)?;
+            self.cut_to = None;
+        }
+        Ok(())
     }
 }
 
@@ -90,16 +109,19 @@ mod tests {
         AppendFile::new(File::options().append(true).create_new(true).open(&path).unwrap(), path)
     }
 
+    fn content(log: &AppendFile) -> String {
+        std::fs::read_to_string(&log.path).unwrap()
+    }
+
     #[test]
     fn what_a_sync_found_no_room_for_is_written_again() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = new_file(folder.path());
-        let content = |log: &AppendFile| std::fs::read_to_string(&log.path).unwrap();
         log.append(b"1\n").unwrap();
         log.sync().unwrap();
         log.append(b"2\n").unwrap();
         log.append(b"3\n").unwrap();
-        let full = log.after_sync(Err(io::ErrorKind::StorageFull.into())).unwrap_err();
+        let full = log.take_back(Err(io::ErrorKind::StorageFull.into())).unwrap_err();
         assert!(Error::from(full).is_full_disk());
         assert_eq!(content(&log), "1\n");
         log.append(b"4\n").unwrap();
@@ -107,7 +129,34 @@ mod tests {
         assert_eq!(content(&log), "1\n2\n3\n4\n");
         // Any other failure ends the run, and the file keeps what it has.
         log.append(b"5\n").unwrap();
-        assert!(log.after_sync(Err(io::ErrorKind::PermissionDenied.into())).is_err());
+        assert!(log.take_back(Err(io::ErrorKind::PermissionDenied.into())).is_err());
+        assert_eq!(content(&log), "1\n2\n3\n4\n5\n");
+    }
+
+    /// NFS reports that bytes it had taken are lost at the next write, and only there.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_a_write_found_lost_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = new_file(folder.path());
+        let full_disk = || File::options().append(true).open("/dev/full").unwrap();
+        log.append(b"1\n").unwrap();
+        log.sync().unwrap();
+        log.append(b"2\n").unwrap();
+        let disk = mem::replace(&mut log.file, full_disk());
+        assert!(Error::from(log.append(b"3\n").unwrap_err()).is_full_disk());
+        disk.set_len(2).unwrap();
+        log.file = disk;
+        log.sync().unwrap();
+        assert_eq!(content(&log), "1\n2\n3\n");
+        // /dev/full cannot be cut; it is the disk that is cut later, so nothing is there twice.
+        log.append(b"4\n").unwrap();
+        let disk = mem::replace(&mut log.file, full_disk());
+        assert!(log.take_back(Err(io::ErrorKind::StorageFull.into())).is_err());
+        log.file = disk;
+        assert_eq!(content(&log), "1\n2\n3\n4\n");
+        log.append(b"5\n").unwrap();
+        log.sync().unwrap();
         assert_eq!(content(&log), "1\n2\n3\n4\n5\n");
     }
 

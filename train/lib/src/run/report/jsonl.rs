@@ -39,10 +39,10 @@ impl Log {
         self.out.append(as_lines(rows)?.as_bytes())
     }
 
-    /// Like [`cut_back`] for an open log, and appends `rows` in the same write. Pending rows are
-    /// written first.
+    /// Like [`cut_back`] for an open log, and appends `rows` in the same write. Earlier rows are
+    /// synced first: the file is read, and the bytes kept for a sync are dropped.
     pub fn replace(&mut self, keep: impl Fn(&Stepped) -> bool, rows: &[impl Serialize]) -> Result<(), LogError> {
-        self.out.write_pending()?;
+        self.out.sync()?;
         let path = self.out.path().to_owned();
         rewrite(&path, keep, &as_lines(rows)?)?;
         *self = Self::open(&path)?; // the file has been replaced
@@ -251,9 +251,9 @@ mod tests {
         let mut log = Log::open(&path).unwrap();
         log.append(&row(1, None)).unwrap();
         let disk = std::mem::replace(&mut log.out.file, OpenOptions::new().append(true).open("/dev/full").unwrap());
-        for step in [2, 3] {
-            assert!(crate::error::Error::from(log.append(&row(step, None)).unwrap_err()).is_full_disk());
-        }
+        let full = log.append(&row(2, None)).unwrap_err();
+        assert!(crate::error::Error::from(full).is_full_disk());
+        assert!(log.append(&row(3, None)).is_err(), "/dev/full cannot be cut");
         log.out.file = disk;
         log.sync().unwrap();
         assert_eq!(read::<Row>(&path).unwrap(), [1, 2, 3].map(|step| row(step, None)));

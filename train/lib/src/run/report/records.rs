@@ -58,12 +58,12 @@ impl Records {
                 Err(error) => return Err(error),
             }
         }
-        let (metrics, samples) = (jsonl::Log::open(&run.file(METRICS))?, jsonl::Log::open(&samples)?);
-        let mut records = Self(Some(OpenLogs { metrics, samples, events, opened_at: step, shown }));
+        let (mut metrics, samples) = (jsonl::Log::open(&run.file(METRICS))?, jsonl::Log::open(&samples)?);
         if rows.is_empty() {
-            records.append(&Row { run: Some(facts), ..Row::default() })?;
+            metrics.append(&Row { run: Some(facts), ..Row::default() })?;
+            metrics.sync()?; // what is not synced is taken back when the disk is full
         }
-        Ok(records)
+        Ok(Self(Some(OpenLogs { metrics, samples, events, opened_at: step, shown })))
     }
 
     /// Writes a row of numbers.
