@@ -230,6 +230,12 @@ fn a_folder_that_is_called_as_the_text_of_a_run_is_not_taken_for_it() {
     fs::rename(place.path("elsewhere/book"), &book).unwrap();
     let ran = place.train("resume absolute --set max_steps=8 --device cpu").succeeds();
     assert!(ran.err.contains("resuming absolute at step 6"), "{}", ran.err);
+    // How it prepared its own still belongs to its recipe.
+    let prepares = |run: &str| {
+        let card = place.path(run).join("checkpoints/step-00000008/README.md");
+        fs::read_to_string(card).unwrap().contains("\nval_fraction = ")
+    };
+    assert!(prepares("absolute"));
 
     // So no run on a text elsewhere begins beside data that are not its own.
     place.train("prepare other.txt --out begun/data").succeeds();

@@ -11,7 +11,7 @@ use ember_data::tokenizer::TokenizerChoice;
 use ember_model::GptConfig;
 use serde_json::Value;
 
-use super::{init, text};
+use super::init;
 use crate::config::TrainConfig;
 use crate::error::Result;
 use crate::step::progress::Progress;
@@ -22,15 +22,23 @@ pub struct Card {
     shape: String,
     data: String,
     recipe: String,
+    /// Keys that the recipe leaves out, since they have no effect.
+    idle_keys: &'static [&'static str],
     manifest: Manifest,
 }
 
 impl Card {
-    /// The card of a run.
+    /// The card of a run. Its recipe leaves out the `idle_keys`, which have no effect.
     ///
     /// # Errors
     /// When a value of the configuration cannot be written.
-    pub fn new(name: String, config: &TrainConfig, dataset: &Dataset, shape: &GptConfig) -> Result<Self> {
+    pub fn new(
+        name: String,
+        config: &TrainConfig,
+        idle_keys: &'static [&'static str],
+        dataset: &Dataset,
+        shape: &GptConfig,
+    ) -> Result<Self> {
         let Dataset { manifest, tokenizer, .. } = dataset;
         let begins = init::initial_checkpoint_name(&config.init);
         let begins = begins.map_or_else(String::new, |name| format!("| begins from | {} |\n", shown(&name)));
@@ -38,7 +46,8 @@ impl Card {
             name,
             shape: shape_rows(shape, &tokenizer_kind(&manifest.tokenizer, || tokenizer.to_value().ok())) + &begins,
             data: data(manifest),
-            recipe: text::recipe(config)?,
+            recipe: config.recipe(idle_keys)?,
+            idle_keys,
             manifest: manifest.clone(),
         })
     }
@@ -48,13 +57,13 @@ impl Card {
     /// # Errors
     /// When a value of the configuration cannot be written.
     pub fn take_recipe(&mut self, config: &TrainConfig) -> Result<()> {
-        self.recipe = text::recipe(config)?;
+        self.recipe = config.recipe(self.idle_keys)?;
         Ok(())
     }
 
     /// The card of the checkpoint at `progress`.
     pub fn text(&self, progress: &Progress) -> String {
-        let Self { name, shape, data, recipe, manifest } = self;
+        let Self { name, shape, data, recipe, manifest, .. } = self;
         let name = shown(name);
         let Progress { step, tokens, evaluations, .. } = progress;
         let passes = *tokens as f64 / manifest.train.tokens.max(1) as f64;

@@ -152,7 +152,8 @@ impl Run {
         let began_damaged = warn_if_damaged(&gpt, reporter);
         let in_flight = InFlight::new(&config, group, &gpt.device());
         let session = Session::new(&progress, peak_flops, began_damaged, selected.gpu);
-        let card = Card::new(folder.name(), &config, &dataset, gpt.config())?;
+        let idle_keys = text::idle_keys(folder.path(), &config.text);
+        let card = Card::new(folder.name(), &config, idle_keys, &dataset, gpt.config())?;
         let learner = Learner { config, group, windows, optimizer, progress, in_flight, stop_agreed: false };
         let mut trainer = Trainer {
             learner,

@@ -64,11 +64,15 @@ pub fn prepared(text: &[String]) -> Option<&Path> {
 /// The keys that decide how a text is prepared.
 const PREPARING: [&str; 8] = ["tokenizer", "field", "encoding", "clean", "mask", "val_fraction", "hold_out", "stories"];
 
-/// How the run learns, one `key = value` a line, without the keys that had no effect because the
-/// text was already prepared.
-pub(super) fn recipe(config: &TrainConfig) -> Result<String> {
-    let idle: &[&str] = if prepared_before(&config.text).is_some() { &PREPARING } else { &[] };
-    Ok(config.recipe(idle)?)
+/// The keys that have no effect on the run in this folder, because the text that it reads was
+/// prepared before it began.
+pub(super) fn idle_keys(run: &Path, text: &[String]) -> &'static [&'static str] {
+    let [name] = text else { return &[] };
+    let (named, read) = (Path::new(name), data_folder(run, text));
+    // The run's own folder may be the one that it names.
+    let is_read = named.is_absolute()
+        && named.canonicalize().is_ok_and(|named| read.canonicalize().is_ok_and(|read| read == named));
+    if is_read { &PREPARING } else { &[] }
 }
 
 /// A line on set keys that have no effect because the text in `folder` is already prepared. Recipes
@@ -79,12 +83,6 @@ pub(super) fn ignored_keys(settings: &Settings, folder: &Path) -> Option<String>
     let set = PREPARING.into_iter().filter(is_own).collect::<Vec<_>>();
     (!set.is_empty())
         .then(|| format!("{} is already prepared, so these keys have no effect: {}", folder.display(), set.join(", ")))
-}
-
-/// The folder of tokens that were prepared before the run began. A run stores its absolute path;
-/// relative paths mean nothing in another working directory.
-fn prepared_before(text: &[String]) -> Option<&Path> {
-    prepared(text).filter(|folder| folder.is_absolute())
 }
 
 /// The folder of a run's tokens: its own if there is one, otherwise the folder of prepared tokens
