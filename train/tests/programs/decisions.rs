@@ -243,4 +243,12 @@ fn a_folder_that_is_called_as_the_text_of_a_run_is_not_taken_for_it() {
     assert_eq!(ran.code, Some(2), "{}", ran.err);
     assert!(ran.err.contains("begun holds other files, data among them"), "{}", ran.err);
     assert!(!place.path("begun/.lock").exists());
+
+    // Earlier versions began one there: it goes on with the text that it has learned from.
+    place.train(&format!("run book --out both --set max_steps=6 {SMALL}")).succeeds();
+    place.write("count.txt", text());
+    place.train("prepare count.txt --out both/data").succeeds();
+    let ran = place.train("resume both --set max_steps=8 --device cpu").succeeds();
+    assert!(ran.err.contains("resuming both at step 6"), "{}", ran.err);
+    assert!(!prepares("both"));
 }

@@ -8,10 +8,13 @@ use ember_data::tokenizer::{Tokenizer, TokenizerChoice};
 use ember_data::windows::{TrainWindows, ValWindows};
 use ember_decoding::run_folder;
 use ember_host::file_error::At;
+use ember_host::files::read_regular;
 
+use super::checkpoint::text_of;
 use super::folder::{CHECKPOINTS, CONFIG, DATA, RunFolder, run_of};
 use crate::config::{ConfigError, DataConfig, Settings, TrainConfig};
 use crate::error::{FolderError, Result, TextError};
+use crate::step::progress::DataChecksums;
 
 /// Prepares a text; `None` if [`Progress::interrupted`] returned true.
 ///
@@ -86,15 +89,38 @@ pub(super) fn ignored_keys(settings: &Settings, folder: &Path) -> Option<String>
 }
 
 /// The folder of a run's tokens: its own if there is one, otherwise the folder of prepared tokens
-/// that its key `text` names, even if that is gone. A run that has its own may name a folder, too:
-/// another text can be prepared where its raw one was.
+/// that its key `text` names, even if that is gone. Where both exist, its checkpoints may tell that
+/// it has learned from the latter.
 pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
     let own = run.join(DATA);
     let is_folder = |name: &str| Path::new(name).is_absolute() && !Path::new(name).is_file();
     match text {
-        [name] if is_folder(name) && !Dataset::is_in(&own) => PathBuf::from(name),
+        [name] if is_folder(name) && (!Dataset::is_in(&own) || has_learned(run, Path::new(name), &own)) => {
+            PathBuf::from(name)
+        }
         _ => own,
     }
+}
+
+/// Whether a run has learned from the tokens in `named`, the folder that its key `text` names, and
+/// not from those in its `own` folder. Where both exist, its own are usually its text, and another
+/// one was prepared in the place of its raw text. But earlier versions also began a run on prepared
+/// tokens beside the data of a run that had not begun. Without a checkpoint its own count if they
+/// are complete: a run begins only when they are.
+fn has_learned(run: &Path, named: &Path, own: &Path) -> bool {
+    let Some(named) = checksums(named) else { return false };
+    let own = checksums(own);
+    let saved = RunFolder::owned_elsewhere(run).saved();
+    match saved.iter().find_map(|checkpoint| text_of(checkpoint)) {
+        Some(learned) => learned == named && own != Some(learned),
+        None => own.is_none(),
+    }
+}
+
+/// The checksums of the tokens in a folder; `None` if they are not complete, or cannot be read.
+fn checksums(folder: &Path) -> Option<DataChecksums> {
+    let manifest = read_regular(&folder.join("manifest.json")).ok()?;
+    Some(DataChecksums::new(&serde_json::from_slice::<Manifest>(&manifest).ok()?))
 }
 
 /// The text in `data` for the model in the folder `model`. Checks the tokenizer, since the text may
