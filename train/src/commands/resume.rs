@@ -22,6 +22,10 @@ pub struct ResumeArgs {
     /// steps
     #[arg(long)]
     pub tensorboard: bool,
+    /// Memory that training may take, such as 8GB or 500MB: a warning says if it needs more
+    /// [default: what is available; on systems other than Linux, 2 GiB are assumed]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub memory_limit: Option<u64>,
 }
 
 /// Runs the command.
@@ -38,7 +42,7 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     if args.tensorboard {
         changes.push("tensorboard=true".to_owned());
     }
-    let run = run::resume(&args.run, &changes, selected, &*group, &mut screen)?;
+    let run = run::resume(&args.run, &changes, selected, args.memory_limit, &*group, &mut screen)?;
     train(run, &*group, &mut screen, &notes, interrupt)
 }
 

@@ -63,7 +63,7 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     if interrupt.requested() {
         return Ok(Outcome::Interrupted);
     }
-    let resumed = run::resume(&halves, &[], selected.clone(), &Alone, &mut Screen::new(true))?;
+    let resumed = run::resume(&halves, &[], selected.clone(), None, &Alone, &mut Screen::new(true))?;
     // Else runs that were never stopped would be compared, or parts that say nothing of a resume.
     let stopped_at = resumed.progress.step;
     ensure!(stopped_at == args.steps, "the run did not stop at step {} but at step {stopped_at}", args.steps);

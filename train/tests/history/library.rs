@@ -74,7 +74,7 @@ impl Library {
         let run_to_train = if run.join(CONFIG).is_file() {
             // The time budget has already chosen the run's length.
             let changes = if set.promised.is_some() { Vec::new() } else { vec![length] };
-            Some(resume(run, &changes, device::select(DeviceChoice::Cpu)?, &Alone, &mut Silent)?)
+            Some(resume(run, &changes, device::select(DeviceChoice::Cpu)?, None, &Alone, &mut Silent)?)
         } else {
             let mut settings = self.settings(set);
             settings.set(&length)?;

@@ -174,6 +174,12 @@ fn the_micro_batch_is_what_the_memory_holds() {
     // An explicit micro_batch is kept, whatever the limit.
     run("set", "--memory-limit 3MB --set micro_batch=2").succeeds();
     assert_eq!(kept("set").0, "2");
+    // Nor does a resume change it; it only warns.
+    for (limit, is_short) in [("3MB", true), ("1GB", false)] {
+        let ran = place.train(&format!("resume set --device cpu --memory-limit {limit}")).succeeds();
+        assert_eq!(ran.err.contains("the run needs about "), is_short, "{}", ran.err);
+    }
+    assert_eq!(kept("set").0, "2");
 }
 
 /// Peak growth of a run's memory in bytes after the check that it fits, and the bytes that the

@@ -343,7 +343,7 @@ mod tests {
             let difference = written[0].own_loss.unwrap() - sample.own_loss.unwrap();
             assert!(written[0].text == sample.text && difference.abs() < 1e-6, "{written:?} instead of {sample:?}");
         }
-        let again = resume(&path, &[], selected, &Alone, &mut Silent).unwrap();
+        let again = resume(&path, &[], selected, None, &Alone, &mut Silent).unwrap();
         small_run::train(again);
         assert_eq!(kept(), drawn);
     }

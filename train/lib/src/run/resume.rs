@@ -19,7 +19,8 @@ use crate::memory::keeping::give_back_freed_memory;
 use crate::step::progress::{DataChecksums, Progress};
 use crate::{memory, note::Note, step::optimizer::Optimizer};
 
-/// Resumes the run in `path`, with each `key=value` of `changes` applied from here on.
+/// Resumes the run in `path`, with each `key=value` of `changes` applied from here on. Warns if
+/// training needs more than `memory_limit` bytes or, without one, than the available memory.
 ///
 /// # Errors
 /// When the folder is no run, its data or checkpoint is missing or damaged, a change is wrong, or
@@ -28,6 +29,7 @@ pub fn resume(
     path: &Path,
     changes: &[String],
     selected: Selected,
+    memory_limit: Option<u64>,
     group: &dyn ProcessGroup,
     reporter: &mut dyn Reporter,
 ) -> Result<Run> {
@@ -37,7 +39,7 @@ pub fn resume(
         if group.leads() { open(path, &selected, reporter) } else { Ok((RunFolder::owned_elsewhere(path), None)) };
     let (folder, latest) = all_ok(group, opened)?;
     let latest = broadcast(group, &latest)?;
-    let restored = restore(&folder, latest, changes, group, &selected, reporter);
+    let restored = restore(&folder, latest, changes, group, &selected, memory_limit, reporter);
     let (config, dataset, restored) = all_ok(group, restored)?;
     let Restored { gpt, optimizer, progress } = restored;
     // All processes use rank 0's values, so that they make the same decisions.
@@ -101,6 +103,7 @@ fn restore(
     changes: &[String],
     group: &dyn ProcessGroup,
     selected: &Selected,
+    memory_limit: Option<u64>,
     reporter: &mut dyn Reporter,
 ) -> Result<(TrainConfig, Dataset, Restored)> {
     let before = TrainConfig::from_file(&run.file(CONFIG))?;
@@ -113,7 +116,7 @@ fn restore(
     let dataset = Dataset::open(&data).map_err(unreadable)?;
     // Before the checkpoint is loaded: the predicted need contains it.
     give_back_freed_memory();
-    let memory = memory::available(None, selected);
+    let memory = memory::available(memory_limit, selected);
     let training_device = selected.device.clone().autodiff();
     let shown = run.path().display();
     let (restored, line) = match latest {
@@ -266,7 +269,7 @@ mod tests {
     }
 
     fn resumed(path: &Path, reporter: &mut dyn Reporter) -> Result<Run> {
-        resume(path, &["max_steps=5".to_owned()], select(DeviceChoice::Cpu).unwrap(), &Alone, reporter)
+        resume(path, &["max_steps=5".to_owned()], select(DeviceChoice::Cpu).unwrap(), None, &Alone, reporter)
     }
 
     #[test]

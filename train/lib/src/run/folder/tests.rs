@@ -204,11 +204,11 @@ fn a_folder_of_somebody_s_is_no_run_after_one_was_to_be_resumed_there() {
     let [config, lock] = [CONFIG, LOCK].map(|name| folder.path().join(name));
     fs::write(&config, "title = \"My site\"\n").unwrap();
     let selected = || select(DeviceChoice::Cpu).unwrap();
-    assert!(resume(folder.path(), &[], selected(), &Alone, &mut Silent).is_err());
+    assert!(resume(folder.path(), &[], selected(), None, &Alone, &mut Silent).is_err());
     assert!(config.exists() && !lock.exists() && !is_run(folder.path()));
     // An existing lock stays: the folder may be a run's with a damaged configuration.
     fs::write(&lock, "").unwrap();
-    assert!(resume(folder.path(), &[], selected(), &Alone, &mut Silent).is_err());
+    assert!(resume(folder.path(), &[], selected(), None, &Alone, &mut Silent).is_err());
     assert!(lock.exists());
 }
 

@@ -182,7 +182,7 @@ mod tests {
         small_run::train(small_run::begin(&path, "max_steps = 4\nsample_interval = 3\nsample_tokens = 4\n"));
         let go_on = |changes: &[&str]| {
             let changes: Vec<String> = changes.iter().map(|change| (*change).to_owned()).collect();
-            let run = resume(&path, &changes, select(DeviceChoice::Cpu).unwrap(), &Alone, &mut Silent).unwrap();
+            let run = resume(&path, &changes, select(DeviceChoice::Cpu).unwrap(), None, &Alone, &mut Silent).unwrap();
             small_run::train(run);
         };
         let sampled = || {
