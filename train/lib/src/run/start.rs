@@ -366,8 +366,8 @@ fn fitted(
     Ok(Some(config))
 }
 
-/// Refuses a folder with the data of another run, which did not begin: [`text::data_folder`] would
-/// take them for those of this one, whose text is in `prepared`.
+/// Refuses a folder that holds data prepared for another run (one that did not begin):
+/// [`text::data_folder`] would take them for those of this one, whose text is in `prepared`.
 fn refuse_other_data(folder: &RunFolder, prepared: &Path) -> Result<(), FolderError> {
     let own = folder.file(DATA);
     let is_other = Dataset::is_in(&own) && own.canonicalize().ok() != prepared.canonicalize().ok();
