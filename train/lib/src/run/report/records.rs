@@ -9,7 +9,7 @@ use ember_host::files::{make_folder_of, write_text};
 
 use super::jsonl;
 use super::metrics::{Row, RunFacts};
-use super::tensorboard::{EventFile, has_events, or_pending};
+use super::tensorboard::{EventFile, Events, has_events};
 use crate::error::{LogError, Result};
 use crate::note::Note;
 use crate::run::folder::{CONFIG, METRICS, RunFolder, SAMPLES, SAMPLES_LOG, TENSORBOARD};
@@ -110,12 +110,14 @@ impl Records {
         } else {
             open.samples.append_all(samples)?;
         }
-        if let Some(events) = &mut open.events {
+        if let Some(file) = &mut open.events {
             let content = |sample: &Sample| (tag(sample), sample.whole());
             let is_shown = |sample: &Sample| open.shown.iter().any(|shown| content(shown) == content(sample));
+            let mut events = Events::default();
             for sample in samples.iter().filter(|sample| sample.step != opened_at || !is_shown(sample)) {
-                events.text(sample.step, &tag(sample), &sample.whole())?;
+                events.text(sample.step, &tag(sample), &sample.whole());
             }
+            file.append(&events)?;
         }
         Ok(())
     }
@@ -124,18 +126,17 @@ impl Records {
 /// A new event file of a run at `step`, which first gets the `rows` and the samples of earlier
 /// sessions if those wrote no event file; and the samples of `step` that it got.
 fn new_events(run: &RunFolder, rows: &[Row], step: u64) -> Result<(EventFile, Vec<Sample>)> {
-    let folder = run.file(TENSORBOARD);
+    let (folder, mut events) = (run.file(TENSORBOARD), Events::default());
     if has_events(&folder) {
-        return Ok((EventFile::create(&folder, step + 1)?, Vec::new()));
+        return Ok((EventFile::create(&folder, step + 1, &events)?, Vec::new()));
     }
-    let mut file = EventFile::create(&folder, 0)?;
     let config = fs::read_to_string(run.file(CONFIG)).at("cannot read", run.file(CONFIG))?;
-    or_pending(file.text(0, CONFIG, &config))?;
-    rows.iter().try_for_each(|row| or_pending(file.row(row)))?;
+    events.text(0, CONFIG, &config);
+    rows.iter().try_for_each(|row| events.row(row))?;
     let mut samples: Vec<Sample> = jsonl::read(&run.file(SAMPLES).join(SAMPLES_LOG))?;
-    samples.iter().try_for_each(|sample| or_pending(file.text(sample.step, &tag(sample), &sample.whole())))?;
+    samples.iter().for_each(|sample| events.text(sample.step, &tag(sample), &sample.whole()));
     samples.retain(|sample| sample.step == step);
-    Ok((file, samples))
+    Ok((EventFile::create(&folder, 0, &events)?, samples))
 }
 
 /// Removes the records of steps that a run resumed at `step` will take again. Removes the

@@ -25,11 +25,12 @@ pub struct EventFile {
 
 impl EventFile {
     /// Creates a new file in `folder`, and the folder if needed. Steps from `first_step` on in
-    /// earlier files of the folder no longer count. What a full disk has no room for is pending.
+    /// earlier files of the folder no longer count. The `events` of earlier sessions come first, in
+    /// a single write. What a full disk has no room for is pending.
     ///
     /// # Errors
     /// When the file cannot be created or written; the line names it.
-    pub fn create(folder: &Path, first_step: u64) -> Result<Self, LogError> {
+    pub fn create(folder: &Path, first_step: u64, events: &Events) -> Result<Self, LogError> {
         fs::create_dir_all(folder).at("cannot create", folder)?;
         // TensorBoard reads the files of a folder in the order of their names, and only files with
         // such names. The clock may have been set back since the newest was created.
@@ -37,19 +38,57 @@ impl EventFile {
         let name = |number: u64| format!("{EVENTS}{seconds:010}.ember.{}.{number}", std::process::id());
         let path = (0..).map(|number| folder.join(name(number))).find(|path| !path.exists()).unwrap_or_default();
         let file = File::options().append(true).create_new(true).open(&path).at("cannot create", &path)?;
-        let mut events = Self { out: AppendFile::new(file, path) };
-        or_pending(events.write(0, &bytes_field(3, b"brain.Event:2")))?; // file_version, which must come first
+        let mut beginning = Events::default();
+        beginning.add(0, &bytes_field(3, b"brain.Event:2")); // file_version, which must come first
         if first_step > 0 {
             const START: u64 = 1;
-            or_pending(events.write(first_step, &bytes_field(7, &varint_field(1, START))))?;
+            beginning.add(first_step, &bytes_field(7, &varint_field(1, START)));
         }
-        Ok(events)
+        beginning.0.extend_from_slice(&events.0);
+        let mut file = Self { out: AppendFile::new(file, path) };
+        match file.append(&beginning) {
+            Err(LogError::Append { source, .. }) if wants_room(&source) => {}
+            written => written?,
+        }
+        Ok(file)
     }
 
-    /// Writes every number of a row, except the step, as a scalar.
+    /// Writes the numbers of a row.
     ///
     /// # Errors
     /// When the file cannot be written.
+    pub fn row(&mut self, row: &Row) -> Result<(), LogError> {
+        let mut events = Events::default();
+        events.row(row)?;
+        self.append(&events)
+    }
+
+    /// Writes events, in a single write. If the disk is full, they are written with the next ones.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn append(&mut self, events: &Events) -> Result<(), LogError> {
+        if events.0.is_empty() { Ok(()) } else { self.out.append(&events.0) }
+    }
+
+    /// Writes pending events.
+    ///
+    /// # Errors
+    /// When they cannot be written; the line names the file.
+    pub fn write_pending(&mut self) -> Result<(), LogError> {
+        self.out.write_pending()
+    }
+}
+
+/// Events that are written together, as the records of a file.
+#[derive(Default)]
+pub struct Events(Vec<u8>);
+
+impl Events {
+    /// Adds every number of a row, except the step, as a scalar.
+    ///
+    /// # Errors
+    /// When the row cannot be represented in JSON.
     pub fn row(&mut self, row: &Row) -> Result<(), LogError> {
         let serde_json::Value::Object(keys) = serde_json::to_value(row)? else { return Ok(()) };
         let mut summary = Vec::new();
@@ -62,37 +101,20 @@ impl EventFile {
             let scalar = number.map(|number| scalar(&format!("{}/{key}", group(key)), number as f32));
             summary.extend(scalar.unwrap_or_default());
         }
-        if summary.is_empty() { Ok(()) } else { self.write(row.step, &bytes_field(5, &summary)) }
+        if !summary.is_empty() {
+            self.add(row.step, &bytes_field(5, &summary));
+        }
+        Ok(())
     }
 
-    /// Writes a text as a Markdown code block, which TensorBoard shows unchanged.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn text(&mut self, step: u64, tag: &str, text: &str) -> Result<(), LogError> {
+    /// Adds a text as a Markdown code block, which TensorBoard shows unchanged.
+    pub fn text(&mut self, step: u64, tag: &str, text: &str) {
         let block: String = text.lines().map(|line| format!("    {line}\n")).collect();
-        self.write(step, &bytes_field(5, &text_value(tag, &block)))
+        self.add(step, &bytes_field(5, &text_value(tag, &block)));
     }
 
-    /// Writes an event. If the disk is full, it is written with the next one.
-    fn write(&mut self, step: u64, what: &[u8]) -> Result<(), LogError> {
-        self.out.append(&record(&event(now(), step, what)))
-    }
-
-    /// Writes pending events.
-    ///
-    /// # Errors
-    /// When they cannot be written; the line names the file.
-    pub fn write_pending(&mut self) -> Result<(), LogError> {
-        self.out.write_pending()
-    }
-}
-
-/// The result of writing an event, for which a full disk is no error: the event is pending then.
-pub fn or_pending(written: Result<(), LogError>) -> Result<(), LogError> {
-    match written {
-        Err(LogError::Append { source, .. }) if wants_room(&source) => Ok(()),
-        written => written,
+    fn add(&mut self, step: u64, what: &[u8]) {
+        self.0.extend(record(&event(now(), step, what)));
     }
 }
 
@@ -215,8 +237,8 @@ mod tests {
     fn each_session_has_a_file_and_the_later_name_sorts_behind() {
         let folder = tempfile::tempdir().unwrap();
         assert!(!has_events(folder.path()));
-        EventFile::create(folder.path(), 0).unwrap();
-        let mut second = EventFile::create(folder.path(), 8).unwrap();
+        EventFile::create(folder.path(), 0, &Events::default()).unwrap();
+        let mut second = EventFile::create(folder.path(), 8, &Events::default()).unwrap();
         second.row(&Row { step: 9, train_loss: Some(1.0), ..Row::default() }).unwrap();
         assert!(has_events(folder.path()));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
@@ -231,7 +253,8 @@ mod tests {
         for other in [format!("{ahead}.host.1.0"), "999.host.1.0".to_owned(), "of-no-time".to_owned()] {
             fs::write(folder.path().join(format!("{EVENTS}{other}")), "").unwrap();
         }
-        let made = [1, 2].map(|step| EventFile::create(folder.path(), step).unwrap().out.path().to_owned());
+        let create = |step| EventFile::create(folder.path(), step, &Events::default()).unwrap();
+        let made = [1, 2].map(|step| create(step).out.path().to_owned());
         let [first, second] = made.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
         assert!(first.starts_with(&format!("{EVENTS}{}.ember.", ahead + 1)), "{first}");
         assert!(second > first, "{first} {second}");
@@ -241,7 +264,7 @@ mod tests {
     #[test]
     fn events_wait_until_the_disk_has_room() {
         let folder = tempfile::tempdir().unwrap();
-        let mut events = EventFile::create(folder.path(), 0).unwrap();
+        let mut events = EventFile::create(folder.path(), 0, &Events::default()).unwrap();
         let row = |step| Row { step, train_loss: Some(1.0), ..Row::default() };
         events.row(&row(1)).unwrap();
         let disk = std::mem::replace(&mut events.out.file, File::options().append(true).open("/dev/full").unwrap());
