@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use ember_training::run::folder::METRICS;
+use ember_training::run::folder::{METRICS, TENSORBOARD};
 
 use super::disk;
 use super::history::{End, Failure, History, RUN, Ran, Session, Settings, Trains};
@@ -90,20 +90,28 @@ fn a_run_that_has_no_room_to_begin_leaves_no_folder() {
 }
 
 /// A resume on a full disk ended because it could not create TensorBoard's file, or not write into
-/// it. It ends because the last step cannot be saved.
+/// it. It ends because the last step cannot be saved. If there was no event file before, its empty
+/// one kept all earlier steps out of the next session's.
 #[test]
 fn a_resume_on_a_full_disk_does_without_tensorboard() {
     let settings = Settings { tensorboard: true, ..QUIET };
     let library = Library::new();
-    for room in [0, 10] {
+    for (room, is_first) in [(0, false), (10, false), (0, true), (10, true)] {
         let place = scratch();
+        let events = place.path().join(RUN).join(TENSORBOARD);
         library.session(place.path(), &settings, &session(12, End::Stop(60)));
+        if is_first {
+            fs::remove_dir_all(&events).unwrap();
+        }
         let full = Some(Full { while_at: 0..100_000, room });
         let ran = library.session(place.path(), &settings, &Session { full, ..session(12, End::Done) });
         let line = ran.ended.unwrap().unwrap_err().line;
         assert!(line.contains("metrics.jsonl: cannot append"), "{line}");
         let ran = library.session(place.path(), &settings, &session(12, End::Done));
         assert!(matches!(ran.ended, Some(Ok(None))), "{:?}", ran.ended);
+        let files = fs::read_dir(&events).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
+        let steps = |file: Vec<u8>| file.windows(15).filter(|window| *window == b"loss/train_loss").count();
+        assert_eq!(files.map(steps).sum::<usize>(), 12, "room for {room} bytes, first: {is_first}");
     }
 }
 

@@ -124,7 +124,7 @@ impl Records {
 }
 
 /// A new event file of a run at `step`, which first gets the `rows` and the samples of earlier
-/// sessions if those wrote no event file; and the samples of `step` that it got.
+/// sessions if those wrote no events; and the samples of `step` that it got.
 fn new_events(run: &RunFolder, rows: &[Row], step: u64) -> Result<(EventFile, Vec<Sample>)> {
     let (folder, mut events) = (run.file(TENSORBOARD), Events::default());
     if has_events(&folder) {

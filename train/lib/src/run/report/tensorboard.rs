@@ -118,9 +118,10 @@ impl Events {
     }
 }
 
-/// Whether `folder` has event files.
+/// Whether an event file in `folder` has events. On a full disk a file may have stayed empty.
 pub fn has_events(folder: &Path) -> bool {
-    names(folder).any(|name| name.starts_with(EVENTS))
+    let is_empty = |name: &str| fs::metadata(folder.join(name)).is_ok_and(|file| file.len() == 0);
+    names(folder).any(|name| name.starts_with(EVENTS) && !is_empty(&name))
 }
 
 /// The time in the name of the newest event file of `folder`, in seconds since 1970.
@@ -237,11 +238,13 @@ mod tests {
     fn each_session_has_a_file_and_the_later_name_sorts_behind() {
         let folder = tempfile::tempdir().unwrap();
         assert!(!has_events(folder.path()));
+        fs::write(folder.path().join(format!("{EVENTS}1.host.1.0")), "").unwrap();
+        assert!(!has_events(folder.path()), "the file is empty");
         EventFile::create(folder.path(), 0, &Events::default()).unwrap();
         let mut second = EventFile::create(folder.path(), 8, &Events::default()).unwrap();
         second.row(&Row { step: 9, train_loss: Some(1.0), ..Row::default() }).unwrap();
         assert!(has_events(folder.path()));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
         let content = fs::read(second.out.path()).unwrap();
         assert!(content.windows(15).any(|window| window == b"loss/train_loss"));
     }
