@@ -46,7 +46,7 @@ impl AppendFile {
     }
 
     /// Writes the pending bytes.
-    pub(super) fn write_pending(&mut self) -> Result<(), LogError> {
+    fn write_pending(&mut self) -> Result<(), LogError> {
         let written = self.write();
         self.take_back(written)
     }

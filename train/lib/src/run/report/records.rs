@@ -86,8 +86,9 @@ impl Records {
         open.metrics.sync()?;
         open.samples.sync()?;
         if let Some(events) = &mut open.events {
-            // The run does not depend on it, and the error was already reported.
-            let _ = events.write_pending();
+            // The run does not depend on it. What a full disk did not take is pending, and the next
+            // event reports a disk that is still full.
+            let _ = events.sync();
         }
         Ok(())
     }

@@ -71,12 +71,12 @@ impl EventFile {
         if events.0.is_empty() { Ok(()) } else { self.out.append(&events.0) }
     }
 
-    /// Writes pending events.
+    /// Waits until all events are on the disk. On a full one, those since the last sync are pending.
     ///
     /// # Errors
     /// When they cannot be written; the line names the file.
-    pub fn write_pending(&mut self) -> Result<(), LogError> {
-        self.out.write_pending()
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        self.out.sync()
     }
 }
 
@@ -274,7 +274,7 @@ mod tests {
         assert!(crate::error::Error::from(events.row(&row(2)).unwrap_err()).is_full_disk());
         assert!(events.row(&row(3)).is_err(), "/dev/full cannot be cut");
         events.out.file = disk;
-        events.write_pending().unwrap();
+        events.sync().unwrap();
         let content = fs::read(events.out.path()).unwrap();
         assert_eq!(content.windows(15).filter(|window| *window == b"loss/train_loss").count(), 3);
     }
