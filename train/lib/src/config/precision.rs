@@ -2,7 +2,8 @@
 //! it.
 
 use burn::tensor::{Device, FloatDType};
-use ember_kernels::{is_cpu, multiplies_bf16, simd::level};
+use ember_kernels::simd::{Level, VARIABLE, level};
+use ember_kernels::{is_cpu, multiplies_bf16};
 use ember_model::device::{Selected, multiplies};
 
 use super::keys::{Precision, Settings};
@@ -56,6 +57,15 @@ fn automatic(selected: &Selected) -> (Precision, Note) {
 pub fn simd(device: &Device) -> Option<&'static str> {
     let set = if multiplies_bf16() { "avx512_bf16" } else { level().name() };
     is_cpu(device).then_some(set)
+}
+
+/// The environment's setting with which a processor that has the instruction set `now` uses the set
+/// `before`, both as [`simd`] names them; `None` if there is none.
+pub fn simd_setting(before: &str, now: &str) -> Option<String> {
+    let levels = [Level::Portable, Level::Avx2, Level::Avx512].map(Level::name);
+    let place = |set: &str| levels.iter().position(|level| *level == set);
+    // No setting leaves out the instructions for bfloat16 alone.
+    (place(before)? < place(now.trim_end_matches("_bf16"))?).then(|| format!("{VARIABLE}={before}"))
 }
 
 /// Checks that the device supports a precision.

@@ -70,30 +70,31 @@ fn open(path: &Path, selected: &Selected, reporter: &mut dyn Reporter) -> Result
         reporter.note(line.into());
     }
     let simd = precision::simd(&selected.device);
-    let other = latest.and_then(|_| other_device(&rows, &selected.name, simd, config.precision));
-    if let Some([began_on, now]) = other {
-        let line = format!(
-            "the run began on {began_on} and is resumed on {now}: results will differ from an uninterrupted run's"
-        );
+    if let Some(line) = latest.and_then(|_| other_device(&rows, &selected.name, simd, config.precision)) {
         reporter.note(line.into());
     }
     Ok((run, latest))
 }
 
-/// The device that the run began on, and that of this `name` and instruction set, in words, if they
-/// round differently. The number of a processor's threads changes no bits; its instructions do, those
-/// for bfloat16 only where the `products` have that type.
-fn other_device(rows: &[Row], name: &str, simd: Option<&str>, products: Precision) -> Option<[String; 2]> {
+/// A note if the device that the run began on, and that of this `name` and instruction set, round
+/// differently. The number of a processor's threads changes no bits; its instructions do, those for
+/// bfloat16 only where the `products` have that type.
+fn other_device(rows: &[Row], name: &str, simd: Option<&str>, products: Precision) -> Option<String> {
     let began = rows.first()?.run.as_ref()?;
     let names = [began.device.as_str(), name];
+    let differ = |began_on: &str, now: &str| {
+        format!("the run began on {began_on} and is resumed on {now}: results will differ from an uninterrupted run's")
+    };
     if names.iter().all(|name| name.starts_with(PROCESSOR)) {
-        let sets = [began.simd.as_deref()?, simd?].map(|set| match products {
+        let [before, now] = [began.simd.as_deref()?, simd?].map(|set| match products {
             Precision::Bf16 => set,
             _ => set.trim_end_matches("_bf16"),
         });
-        return (sets[0] != sets[1]).then(|| sets.map(|set| format!("{PROCESSOR} with {set}")));
+        let line = differ(&format!("{PROCESSOR} with {before}"), &format!("{PROCESSOR} with {now}"));
+        let remedy = precision::simd_setting(before, now).map(|setting| format!("; with {setting} they will not"));
+        return (before != now).then(|| line + &remedy.unwrap_or_default());
     }
-    (!names[0].is_empty() && names[0] != name).then(|| names.map(str::to_owned))
+    (!names[0].is_empty() && names[0] != name).then(|| differ(names[0], name))
 }
 
 /// Reads the run: its configuration with the changes, its text, and its checkpoint.
@@ -360,6 +361,23 @@ mod tests {
         let differs = |set: &str, products| other_device(&rows, PROCESSOR, Some(set), products).is_some();
         assert!(!differs("avx512", Precision::Bf16) && differs("avx512_bf16", Precision::Bf16));
         assert!(!differs("avx512_bf16", Precision::F32) && differs("avx2", Precision::F32));
+    }
+
+    #[test]
+    fn who_can_have_the_instructions_that_a_run_began_with_is_told_how() {
+        for (before, now, products, setting) in [
+            ("avx2", "avx512", Precision::F32, Some("EMBER_SIMD=avx2")),
+            ("portable", "avx512_bf16", Precision::Bf16, Some("EMBER_SIMD=portable")),
+            ("avx512", "avx512_bf16", Precision::Bf16, None),
+            ("avx512_bf16", "avx2", Precision::F32, None),
+            ("mmx", "avx2", Precision::F32, None),
+        ] {
+            let run = RunFacts { device: PROCESSOR.to_owned(), simd: Some(before.to_owned()), ..RunFacts::default() };
+            let rows = [Row { run: Some(run), ..Row::default() }];
+            let note = other_device(&rows, PROCESSOR, Some(now), products).unwrap();
+            let told = note.split_once("; with ").map(|(_, told)| told.to_owned());
+            assert_eq!(told, setting.map(|setting| format!("{setting} they will not")), "{note}");
+        }
     }
 
     /// A checkpoint of the version before does not have this number, so there is no note.
