@@ -91,7 +91,12 @@ impl AppendFile {
     /// Cuts off what is pending.
     fn cut(&mut self) -> io::Result<()> {
         if let Some(length) = self.cut_to {
-            self.file.set_len(length)?;
+            if cfg!(windows) {
+                // There, a file that is open for appending cannot be cut.
+                File::options().write(true).open(&self.path)?.set_len(length)?;
+            } else {
+                self.file.set_len(length)?;
+            }
             self.cut_to = None;
         }
         Ok(())
