@@ -1,9 +1,14 @@
 //! The checked texts as a page: copied stretches are marked, and each mark names its place in the
 //! training text and links to its entry in a list.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
 use super::{checked::Checked, checked::Span, checked::Together, training_text::LineOf, training_text::Place};
 use crate::page::page as whole_page;
+use ember_host::files::name_of;
 use ember_page::escape;
+use ember_training::run::card::last_part;
 use ember_training::units::counted;
 
 const STYLE: &str = include_str!("page/style.css");
@@ -19,7 +24,8 @@ pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, va
         };
         format!("<p>For {amount} validation text, which the model never saw, it is {share:.1}%.</p>\n")
     });
-    let sections = texts.iter().zip(checked).enumerate();
+    let checked = without_folders(checked);
+    let sections = texts.iter().zip(&checked).enumerate();
     whole_page(
         title,
         STYLE,
@@ -33,6 +39,24 @@ pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, va
             ("sections", &sections.map(|(number, (text, checked))| section(number, text, checked)).collect::<String>()),
         ],
     )
+}
+
+/// The checked texts, with sources named without their folders, which are private: the page may be
+/// sent to others. Sources that share a name keep the folder that each is in.
+fn without_folders(checked: &[Checked]) -> Vec<Checked> {
+    let places = checked.iter().flat_map(|text| &text.spans).filter_map(|span| span.place.as_ref());
+    let sources: BTreeSet<&str> = places.map(|place| place.source.as_str()).collect();
+    let mut sharing: BTreeMap<&str, usize> = BTreeMap::new();
+    for source in sources {
+        *sharing.entry(last_part(source)).or_default() += 1;
+    }
+    let mut checked = checked.to_vec();
+    for place in checked.iter_mut().flat_map(|text| &mut text.spans).filter_map(|span| span.place.as_mut()) {
+        let name = last_part(&place.source);
+        let folder = Path::new(&place.source).parent().and_then(name_of).filter(|_| sharing[name] > 1);
+        place.source = folder.map_or_else(|| name.to_owned(), |folder| format!("{folder}/{name}"));
+    }
+    checked
 }
 
 /// A text, and the list of its copied spans.
@@ -106,21 +130,57 @@ mod tests {
     use super::super::{Span, together};
     use super::*;
 
-    #[test]
-    fn a_line_is_the_file_s_or_says_which_document_s() {
-        let place = |line_of, document, title: Option<&str>| Place {
-            source: "a.txt".into(),
-            document,
-            title: title.map(str::to_owned),
+    fn place_in(source: &str) -> Place {
+        Place {
+            source: source.to_owned(),
+            document: 1,
+            title: None,
             line: 5,
-            line_of,
+            line_of: LineOf::File,
             offset_bytes: 9,
             before: String::new(),
             after: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_line_is_the_file_s_or_says_which_document_s() {
+        let place = |line_of, document, title: Option<&str>| {
+            let title = title.map(str::to_owned);
+            Place { line_of, document, title, ..place_in("a.txt") }
         };
         assert_eq!(words_for(&place(LineOf::File, 2, None)), "line 5 of a.txt");
         assert_eq!(words_for(&place(LineOf::Document, 1, Some("Rain"))), "line 5 of document 1 (Rain) of a.txt");
         assert_eq!(words_for(&place(LineOf::SplitDocument, 1, None)), "line 5 of training document 1 of a.txt");
+    }
+
+    #[test]
+    fn the_page_does_not_say_in_which_folders_the_sources_are() {
+        let sources = ["/home/anastasia/diary.txt", "/home/anastasia/new/notes.txt", "/home/anastasia/old/notes.txt"];
+        let span = |source| Span {
+            start: 0,
+            characters: 1,
+            text: "a".to_owned(),
+            times: 1,
+            place: Some(place_in(source)),
+            bytes: 0..1,
+        };
+        let (spans, only_in_validation) = (sources.map(span).to_vec(), Vec::new());
+        let checked = Checked { characters: 1, copied_characters: 1, longest: 1, spans, only_in_validation };
+        let all = Together {
+            texts: 1,
+            characters: 1,
+            copied_characters: 1,
+            copied_share: 1.0,
+            spans: 3,
+            longest: 1,
+            novel: Vec::new(),
+        };
+        let page = page("x.txt", &["a"], &[checked], &all, None);
+        for source in ["diary.txt", "new/notes.txt", "old/notes.txt"] {
+            assert!(page.contains(&format!("once: line 5 of {source}<br>")), "{page}");
+        }
+        assert!(page.contains("title=\"once: line 5 of ") && !page.contains("anastasia"), "{page}");
     }
 
     #[test]

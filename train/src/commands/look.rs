@@ -60,11 +60,6 @@ pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         found => found?,
     };
     if let Some(path) = &args.html {
-        let title = match &args.text[..] {
-            [] => "The built-in stories".to_owned(),
-            [one] => name_of(Path::new(one)).unwrap_or_else(|| one.clone()),
-            [one, others @ ..] => format!("{one} and {} more", others.len()),
-        };
         let notes = Notes::new(common.quiet);
         let seen = if is_piped {
             let why = "standard input can be read only once; name a file";
@@ -73,10 +68,20 @@ pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         } else {
             seen_by_a_model(args, &options, folder.path(), common, interrupt)?
         };
-        write_file(path, &page(&title, &found, seen.as_ref()))?;
+        write_file(path, &page(&title(&args.text), &found, seen.as_ref()))?;
         notes.say(format!("the page is in {}", path.display()));
     }
     answer_beside(args.html.as_deref(), common, || found.to_string(), || json_line(&found))
+}
+
+/// The page's title: the text's name without its folders, which are private.
+fn title(texts: &[String]) -> String {
+    let name = |text: &String| name_of(Path::new(text)).unwrap_or_else(|| text.clone());
+    match texts {
+        [] => "The built-in stories".to_owned(),
+        [one] => name(one),
+        [one, others @ ..] => format!("{} and {} more", name(one), others.len()),
+    }
 }
 
 /// The text as a model will see it, or an excerpt of a large text; `None` if it cannot be prepared,
@@ -123,6 +128,13 @@ mod tests {
         look: LookArgs,
         #[command(flatten)]
         common: CommonArgs,
+    }
+
+    #[test]
+    fn a_text_is_named_without_its_folders() {
+        let texts = ["/home/ana/diary.txt", "b.txt", "c.txt"].map(str::to_owned);
+        let titles = [0, 1, 3].map(|count| title(&texts[..count]));
+        assert_eq!(titles, ["The built-in stories", "diary.txt", "diary.txt and 2 more"]);
     }
 
     #[test]

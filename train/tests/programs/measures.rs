@@ -28,9 +28,14 @@ fn what_is_copied_is_found_where_it_stands() {
     assert!(page.contains("<h1>What generated.txt copies</h1>"), "folders are private: {page}");
     assert!(page.contains("<a href=\"#s0-0\"") && page.contains("line 3 of training document 1 of count.txt"));
 
-    let by_file = place.train("copied generated.txt --min-chars 40 --format json --corpus count.txt").succeeds().json();
+    place.write("mine/old/count.txt", text());
+    let by_file = "copied generated.txt --min-chars 40 --format json --html places.html --corpus mine/old/count.txt";
+    let by_file = place.train(by_file).succeeds().json();
     assert_eq!(by_file[0]["spans"][0]["place"]["line"], 3);
+    assert_eq!(by_file[0]["spans"][0]["place"]["source"], "mine/old/count.txt");
     assert!(by_file[1]["validation"].is_null());
+    let page = std::fs::read_to_string(place.path("places.html")).unwrap();
+    assert!(page.contains("line 3 of count.txt"), "folders are private: {page}");
     let table = place.train("copied generated.txt --min-words 8").succeeds().out;
     assert!(table.contains("line 3 of training document 1 of count.txt"), "{table}");
     assert!(table.contains("at least 8 words"), "{table}");
