@@ -180,7 +180,7 @@ fn delimiter(start: &[u8]) -> u8 {
 /// Whether a table is of one column, with rows that begin with their names, as R's `write.table`
 /// writes it: the first row is one quoted field, and at least two others, which are all others in
 /// `start`, begin with a quoted field and the delimiter. In a table of one field nothing follows
-/// the mark that closes it.
+/// the mark that closes it, unless it is speech: `"No", he said.` Then a blank follows the comma.
 fn has_quoted_names(start: &[u8], delimiter: u8) -> bool {
     let (mut state, mut in_first_field, mut rows) = (FieldState::Begin, true, 0);
     for &byte in start {
@@ -189,6 +189,9 @@ fn has_quoted_names(start: &[u8], delimiter: u8) -> bool {
         let ends_field = state == FieldState::Begin;
         let ends_row = ends_field && byte != delimiter;
         let is_empty_row = before == FieldState::Begin && ends_row;
+        if !in_first_field && before == FieldState::Begin && byte == b' ' {
+            return false;
+        }
         if in_first_field && !is_empty_row {
             if before == FieldState::Begin && byte != b'"' {
                 return false;
@@ -407,6 +410,7 @@ mod tests {
         assert_eq!(documents("text\n\"Hello,\nworld\"\nno\n"), ["Hello,\nworld", "no"]);
         assert_eq!(documents("\"text\"\n\"a,b\"\n\"c,d\"\n"), ["a,b", "c,d"]);
         assert_eq!(documents("\"text\"\n\"1\", he said\na,b\nc,d\n"), ["1, he said", "a,b", "c,d"]);
+        assert_eq!(documents("\"text\"\n\"No\", he said.\n\"So\", I said.\n"), ["No, he said.", "So, I said."]);
     }
 
     #[test]
