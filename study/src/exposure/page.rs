@@ -17,7 +17,7 @@ const RIGHT: f64 = 90.0;
 const TOP: f64 = 20.0;
 const BOTTOM: f64 = 40.0;
 
-/// Width of a character of a label, with the label's share of the space between two.
+/// Room along the axis for each character of a label, the gap to the next label included.
 const CHARACTER: f64 = 7.0;
 
 /// A self-contained page.
