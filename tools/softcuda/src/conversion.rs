@@ -28,8 +28,8 @@ pub fn converted(to: Ty, from: Ty, round: Round, saturate: bool, bits: u64) -> u
         return match to {
             F32 => (whole as f32).to_bits() as u64,
             F64 => (whole as f64).to_bits(),
-            F16 => to_f16(to_odd(whole as f64)) as u64,
-            BF16 => to_bf16(to_odd(whole as f64)) as u64,
+            F16 => to_f16(to_odd(odd_f64(whole))) as u64,
+            BF16 => to_bf16(to_odd(odd_f64(whole))) as u64,
             U8 => whole as u8 as u64,
             S8 => whole as i8 as i64 as u64,
             U16 => whole as u16 as u64,
@@ -67,6 +67,12 @@ pub fn converted(to: Ty, from: Ty, round: Round, saturate: bool, bits: u64) -> u
             }
         }
     }
+}
+
+/// A number of up to 64 bits, rounded to odd.
+fn odd_f64(whole: i128) -> f64 {
+    let near = whole as f64;
+    odd_beside(near, (whole - near as i128) as f64)
 }
 
 fn rounded(v: f64, round: Round) -> f64 {

@@ -54,6 +54,19 @@ pub fn to_odd(exact: f64) -> f32 {
     f32::from_bits((near.to_bits() - is_beyond as u32) | 1)
 }
 
+/// `near + lost` rounded to odd, as [`to_odd`], where `near` is the float64 nearest to that sum. Of
+/// `lost` only the sign counts.
+pub fn odd_beside(near: f64, lost: f64) -> f64 {
+    let is_even = near.to_bits() & 1 == 0;
+    if is_even && lost > 0.0 {
+        near.next_up()
+    } else if is_even && lost < 0.0 {
+        near.next_down()
+    } else {
+        near
+    }
+}
+
 /// Rounds to nearest, ties away from zero, as `cvt.rna.tf32.f32`.
 pub fn to_tf32(value: f32) -> f32 {
     if !value.is_finite() {

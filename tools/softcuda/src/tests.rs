@@ -122,8 +122,22 @@ fn what_is_narrowed_to_a_half_is_rounded_once() {
     }
     assert_eq!([1e300, -1e300, 1e-300, -0.0].map(|value| narrowed(Ty::F16, value)), [0x7c00, 0xfc00, 0, 0x8000]);
     assert_eq!([1e300, -1e300, 1e-300, -0.0].map(|value| narrowed(Ty::BF16, value)), [0x7f80, 0xff80, 0, 0x8000]);
-    assert_eq!(half(Arithmetic::Fma, Ty::BF16, &[1.0625, 1.0625, 2f32.powi(-30)]).unwrap(), 0x3f91);
-    assert_eq!(converted(Ty::BF16, Ty::U32, Round::Nearest, false, (1 << 30) + (1 << 22) + 1), 0x4e81);
+    // Also where float64 does not hold the number.
+    let fused = |v: [f32; 3]| half(Arithmetic::Fma, Ty::BF16, &v).unwrap();
+    for tiny in [-30, -60, -120].map(|exponent| 2f32.powi(exponent)) {
+        assert_eq!([1f32, -1.0].map(|sign| fused([sign * 1.0625, 1.0625, sign * tiny])), [0x3f91, 0xbf91]);
+        assert_eq!([1f32, -1.0].map(|sign| fused([sign * 7.0, 37.0, -sign * tiny])), [0x4381, 0xc381]);
+    }
+    assert_eq!([fused([1.0625, 1.0625, 0.0]), fused([7.0, 37.0, 0.0])], [0x3f90, 0x4382]);
+    let whole = |from, bits| converted(Ty::BF16, from, Round::Nearest, false, bits);
+    assert_eq!(whole(Ty::U32, (1 << 30) + (1 << 22) + 1), 0x4e81);
+    let middles = [(1u64 << 62) + (1 << 54), (1 << 62) + (3 << 54)];
+    for from in [Ty::U64, Ty::S64] {
+        assert_eq!(middles.map(|middle| whole(from, middle)), [0x5e80, 0x5e82]);
+        assert_eq!(middles.map(|middle| whole(from, middle - 1)), [0x5e80, 0x5e81]);
+        assert_eq!(middles.map(|middle| whole(from, middle + 1)), [0x5e81, 0x5e82]);
+    }
+    assert_eq!(middles.map(|middle| whole(Ty::S64, (middle + 1).wrapping_neg())), [0xde81, 0xde82]);
 }
 
 #[test]
