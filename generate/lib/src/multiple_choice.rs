@@ -52,7 +52,7 @@ pub enum QuestionError {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Question {
     /// The caller's own identifier, passed through unchanged.
-    #[serde(default, deserialize_with = "any_id", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "any", skip_serializing_if = "Option::is_none")]
     pub id: Option<Value>,
     /// The text before every choice. If it is empty, the choices start from the special tokens that
     /// the tokenizer puts before a text, else from `<|endoftext|>`.
@@ -64,11 +64,8 @@ pub struct Question {
     pub answer: Option<usize>,
 }
 
-/// Deserializes an `id` that a line gives, of any type: null is one too.
-///
-/// # Errors
-/// As the deserializer's.
-pub fn any_id<'de, D: Deserializer<'de>>(given: D) -> std::result::Result<Option<Value>, D::Error> {
+/// Deserializes a value that is given, which may be null.
+fn any<'de, D: Deserializer<'de>>(given: D) -> std::result::Result<Option<Value>, D::Error> {
     Value::deserialize(given).map(Some)
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 /// The largest file that is read.
@@ -103,6 +103,11 @@ impl TextFile {
     pub(super) fn place(&self, line: usize) -> String {
         format!("{}:{line}", self.path.display())
     }
+}
+
+/// Deserializes an `id` that a line gives, of any type: null is one too.
+pub(super) fn any_id<'de, D: Deserializer<'de>>(given: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(given).map(Some)
 }
 
 /// Reads all of standard input as UTF-8 text, and removes a byte order mark. Call it before any

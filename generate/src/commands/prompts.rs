@@ -14,10 +14,9 @@ use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::lines::{TextFile, standard_input, without_line_end};
+use super::lines::{TextFile, any_id, standard_input, without_line_end};
 use super::loaded::{Loaded, outside_vocabulary};
 use ember_cli::program::{UsageError, exit_code};
-use ember_decoding::multiple_choice::any_id;
 
 const EXAMPLE: &str = "{\"prompt\": \"...\"} or {\"prompt_ids\": [1, 2]}";
 

@@ -9,7 +9,7 @@ use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::lines::{TextFile, beginning, standard_input};
+use super::lines::{TextFile, any_id, beginning, standard_input};
 use super::model_args::{SpecialTokensArgs, WeightsArgs};
 use super::progress::{Progress, SCORED_BETWEEN_RESULTS};
 use super::{choices, loaded::Loaded};
@@ -17,7 +17,6 @@ use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
 use ember_data::numbers::counted;
 use ember_decoding::batches::groups;
-use ember_decoding::multiple_choice::any_id;
 use ember_decoding::score::{Tally, bytes_of, check_length, score_texts, scored_bytes};
 use ember_host::interrupt::Interrupt;
 
