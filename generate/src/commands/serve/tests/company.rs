@@ -133,6 +133,7 @@ fn what_takes_long_to_read_waits_for_its_like_and_holds_up_nothing_short() {
         handler::with_model(&server, object(body).await, |_, _, _| Ok(())).await.unwrap();
     };
     let waits = async |body: &Value| tokio::time::timeout(Duration::from_millis(50), read(body)).await.is_err();
+    let is_read = async |body: &Value| tokio::time::timeout(Duration::from_secs(60), read(body)).await.is_ok();
     let long_text = json!({ "prompt": "a".repeat(100_000), "regex": "" });
     let grammar = json!({ "prompt": "a", "regex": "a+" });
     let conversation = json!({ "messages": [] });
@@ -148,7 +149,7 @@ fn what_takes_long_to_read_waits_for_its_like_and_holds_up_nothing_short() {
             assert!(waits(long).await, "{long}");
         }
         for other in [&short, &conversation] {
-            read(other).await;
+            assert!(is_read(other).await, "{other}");
         }
         busy.clear();
         for _ in 0..listen::CONVERSATION_READERS {
@@ -156,9 +157,9 @@ fn what_takes_long_to_read_waits_for_its_like_and_holds_up_nothing_short() {
         }
         assert!(waits(&conversation).await);
         for other in [&short, &long_text, &grammar, &long_conversation] {
-            read(other).await;
+            assert!(is_read(other).await, "{other}");
         }
         busy.pop();
-        read(&conversation).await;
+        assert!(is_read(&conversation).await);
     });
 }
