@@ -49,3 +49,11 @@ number64 __real___tsan_atomic64_fetch_sub(volatile number64 *at, number64 by, in
 number64 __wrap___tsan_atomic64_fetch_sub(volatile number64 *at, number64 by, int order) {
   return __real___tsan_atomic64_fetch_sub(at, by, order == __ATOMIC_RELEASE ? __ATOMIC_ACQ_REL : order);
 }
+
+// A contended lock of std is taken inside std, where the sanitizer does not see it. Its release is inlined into the code that is seen: so
+// each release of a lock also acquires the earlier ones.
+typedef unsigned int number32;
+number32 __real___tsan_atomic32_exchange(volatile number32 *at, number32 to, int order);
+number32 __wrap___tsan_atomic32_exchange(volatile number32 *at, number32 to, int order) {
+  return __real___tsan_atomic32_exchange(at, to, order == __ATOMIC_RELEASE ? __ATOMIC_ACQ_REL : order);
+}
