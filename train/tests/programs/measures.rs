@@ -13,9 +13,9 @@ fn what_is_copied_is_found_where_it_stands() {
     place.write("generated.txt", format!("Something new, {copied}and new again."));
     let ran =
         place.train("copied ./generated.txt runs/count --min-chars 40 --format json --html marked.html").succeeds();
-    let [text, summary] = &ran.json()[..] else { panic!("{}", ran.out) };
-    assert_eq!((&text["kind"], &summary["kind"]), (&"text".into(), &"summary".into()));
-    let span = &text["spans"][0];
+    let [marked, summary] = &ran.json()[..] else { panic!("{}", ran.out) };
+    assert_eq!((&marked["kind"], &summary["kind"]), (&"text".into(), &"summary".into()));
+    let span = &marked["spans"][0];
     assert_eq!((&span["text"], &span["start"], &span["characters"]), (&copied.into(), &15.into(), &41.into()));
     assert_eq!((&span["place"]["line"], &span["place"]["source"]), (&3.into(), &"count.txt".into()));
     assert_eq!(span["place"]["line_of"], "split_document");
