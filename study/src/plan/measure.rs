@@ -14,7 +14,7 @@ use ember_training::config::{TrainConfig, precision::float_dtype};
 use ember_training::distributed::Alone;
 use ember_training::run::evaluate::{evaluate, evaluate_confidence};
 use ember_training::run::sample;
-use ember_training::step::gradient::{Passes, gradient};
+use ember_training::step::gradient::{self, Passes};
 
 use super::candidate::Candidate;
 use super::speed::{Looking, Speed, Timed, step_flops};
@@ -83,7 +83,7 @@ impl<'a> Bench<'a> {
     pub fn gradient(&self) -> Result<GradientsParams> {
         let (windows, range) = self.windows();
         let gpt = self.gpt.as_ref().ok_or(Error::NoModel)?;
-        let whole = gradient(gpt, windows, range, self.passes()?, &|| !(self.go_on)())?;
+        let whole = gradient::of_windows(gpt, windows, range, self.passes()?, &|| !(self.go_on)())?;
         Ok(whole.ok_or(Error::Stopped)?.gradients)
     }
 

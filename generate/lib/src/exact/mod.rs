@@ -127,7 +127,7 @@ pub(crate) fn search(
 ) -> Result<(Vec<Completion>, Finding)> {
     let config = job.plan.config;
     check(config)?;
-    let longest = longest(sequences, config)?;
+    let longest = longest_text(sequences, config)?;
     let mut tree = Tree::new(job, sequences.ids(0).to_vec(), longest);
     let cut_short = grow(sequences, &mut tree, on_progress)?;
     sequences.select(&[0]);
@@ -221,7 +221,7 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
 }
 
 /// The length at which every continuation is complete.
-fn longest(sequences: &dyn Sequences, config: &GenerationConfig) -> Result<usize> {
+fn longest_text(sequences: &dyn Sequences, config: &GenerationConfig) -> Result<usize> {
     if config.overflow == Overflow::Slide {
         return Ok(config.max_new_tokens);
     }

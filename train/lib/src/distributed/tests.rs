@@ -14,7 +14,7 @@ use super::{exchange::BUCKET, threads::ThreadGroup, *};
 use crate::differences::largest_difference;
 use crate::error::{Error, GroupError};
 use crate::run::evaluate::evaluate;
-use crate::step::gradient::{Gradient, Passes, gradient};
+use crate::step::gradient::{self, Gradient, Passes};
 use crate::step::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
 
 const VOCAB: usize = 29;
@@ -56,10 +56,10 @@ fn train(group: &dyn ProcessGroup, micro_batch: usize, bucket: usize) -> Trained
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
     for step in 0..6 {
         let first = step * WINDOWS_PER_STEP as u64;
-        let (share, micro_batch) = share(group, first, WINDOWS_PER_STEP, micro_batch).unwrap();
-        let first_pass = (share.start - first) / micro_batch as u64;
+        let (own_windows, micro_batch) = share(group, first, WINDOWS_PER_STEP, micro_batch).unwrap();
+        let first_pass = (own_windows.start - first) / micro_batch as u64;
         let passes = Passes { step, first_pass, ..Passes::plain(micro_batch, 1) };
-        let own = gradient(&gpt, &windows, share, passes, &|| false).unwrap();
+        let own = gradient::of_windows(&gpt, &windows, own_windows, passes, &|| false).unwrap();
         let Gradient { loss, gradients } = own.unwrap();
         let exchanged = exchange::all_reduce_mean_by(bucket, group, &gpt, loss, gradients, step == 4);
         let (loss, gradients, stop) = exchanged.unwrap();

@@ -54,7 +54,6 @@ use crate::step::progress::{DataChecksums, Progress};
 use crate::step::{InFlight, Learner};
 use crate::{step::optimizer::Optimizer, units::counted};
 use report::{Records, Reporter, RunFacts};
-use speedometer::peak_flops;
 use training::{Session, Trainer};
 
 pub use resume::resume;
@@ -142,8 +141,8 @@ impl Run {
         record_windows_per_pass(&mut progress, windows.windows_per_pass(), reporter);
         let ngram_loss = dataset.manifest.best_ngram_loss();
         reporter.note(format!("an n-gram model reaches a validation loss of {ngram_loss:.4}").into());
-        let peak_flops = peak_flops(&selected.name, config.precision);
-        let facts = facts(&config, &dataset, &gpt, &selected, peak_flops);
+        let peak_flops = speedometer::peak_flops(&selected.name, config.precision);
+        let facts = run_facts(&config, &dataset, &gpt, &selected, peak_flops);
         let log = records(group, &folder, facts, &config, &progress, reporter);
         // A new run whose first row cannot be written, as on a full disk, is removed.
         let log = all_ok(group, log).inspect_err(|_| folder.forget())?;
@@ -221,7 +220,13 @@ fn broadcast_data(group: &dyn ProcessGroup, own: DataChecksums) -> Result<Result
 }
 
 /// The first row of the log.
-fn facts(config: &TrainConfig, dataset: &Dataset, gpt: &Gpt, selected: &Selected, peak_flops: Option<f64>) -> RunFacts {
+fn run_facts(
+    config: &TrainConfig,
+    dataset: &Dataset,
+    gpt: &Gpt,
+    selected: &Selected,
+    peak_flops: Option<f64>,
+) -> RunFacts {
     RunFacts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         device: selected.name.clone(),

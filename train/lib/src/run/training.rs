@@ -10,9 +10,7 @@ use ember_kernels::gpu::attention_report;
 use ember_model::{Gpt, tuning};
 
 use super::report::{Records, Reporter, Row};
-use super::{
-    card::Card, folder::RunFolder, schedule::learning_rate, speedometer::Speedometer, time_budget::TimeBudget,
-};
+use super::{card::Card, folder::RunFolder, schedule, speedometer::Speedometer, time_budget::TimeBudget};
 use crate::config::TrainConfig;
 use crate::step::progress::{Best, Progress};
 use crate::step::{Attempt, Learner, MAX_IN_FLIGHT, StepResult};
@@ -130,7 +128,7 @@ impl Trainer<'_> {
         if self.learner.in_flight.is_none() {
             return self.step_and_wait(gpt);
         }
-        let learning_rate = learning_rate(&self.learner.config, self.learner.progress.step);
+        let learning_rate = schedule::learning_rate(&self.learner.config, self.learner.progress.step);
         let asked = || (self.stop)() || self.reporter.stop_requested();
         let gpt = self.learner.enqueue_step(gpt, learning_rate, &asked)?;
         let most = if is_first || self.needs_result() { 0 } else { MAX_IN_FLIGHT };
@@ -149,7 +147,7 @@ impl Trainer<'_> {
     /// stop is requested before there is one.
     fn step_and_wait(&mut self, mut gpt: Gpt) -> Result<Gpt> {
         let before = self.learner.progress.clone();
-        let learning_rate = learning_rate(&self.learner.config, before.step);
+        let learning_rate = schedule::learning_rate(&self.learner.config, before.step);
         loop {
             let asked = || (self.stop)() || self.reporter.stop_requested();
             match self.learner.step(gpt, learning_rate, &asked)? {

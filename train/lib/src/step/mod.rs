@@ -21,7 +21,7 @@ use ember_model::Gpt;
 use crate::config::{Precision, Spikes, TrainConfig};
 use crate::distributed::{ProcessGroup, broadcast_number, exchange, share};
 use crate::error::Result;
-use gradient::{Enqueued, Gradient, Passes, enqueue, gradient};
+use gradient::{Enqueued, Gradient, Passes, enqueue};
 use guard::Verdict;
 use optimizer::{Decided, Decision, Halt, Optimizer, global_norm};
 use progress::Progress;
@@ -145,15 +145,15 @@ impl Learner<'_> {
     fn gradient(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<Option<(Gradient, f64)>> {
         let Self { config, group, windows, progress, stop_agreed, .. } = self;
         let first = progress.windows;
-        let (share, micro_batch) = share(&**group, first, config.windows_per_step(), config.micro_batch)?;
-        let first_pass = (share.start - first) / micro_batch as u64;
+        let (own_windows, micro_batch) = share(&**group, first, config.windows_per_step(), config.micro_batch)?;
+        let first_pass = (own_windows.start - first) / micro_batch as u64;
         let alone = group.size() == 1;
         loop {
             let scale = progress.loss_scale.scale(config.precision);
             let passes = Passes::new(config, progress.step, scale).on(&gpt.device());
             let passes = Passes { micro_batch, first_pass, ..passes };
             // Forward, loss, backward.
-            let own = gradient(gpt, windows, share.clone(), passes, &|| alone && stop())?;
+            let own = gradient::of_windows(gpt, windows, own_windows.clone(), passes, &|| alone && stop())?;
             let Some(Gradient { loss, gradients }) = own else { return Ok(None) };
             let (loss, gradients, stopped) = exchange::all_reduce_mean(&**group, gpt, loss, gradients, stop())?;
             *stop_agreed = stopped;

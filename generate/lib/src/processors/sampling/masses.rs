@@ -18,14 +18,14 @@ pub fn top_p(p: f64, keep: usize) -> Processor {
         let Some(left) = Survivors::more_than(keep, logits) else { return };
         let limit = (1.0 - p) as f32;
         let (slices, distances) = from_the_best(&left);
-        let walk = walk(
+        let walked = walk(
             &left.probabilities(),
             |index| slices.inward(distances(index)),
             |a, b| order(left.logits[a], left.logits[b]),
             |gone| gone as f32 <= limit,
         );
         let descending = |a: usize, b: usize| order(left.logits[b], left.logits[a]).then(b.cmp(&a));
-        left.remove_keeping(keep, walk.passed, descending, logits);
+        left.remove_keeping(keep, walked.passed, descending, logits);
     })
 }
 
@@ -39,13 +39,13 @@ pub fn top_p_from_the_top(p: f64, keep: usize) -> Processor {
         let Some(left) = Survivors::more_than(keep, logits) else { return };
         let (slices, distances) = from_the_best(&left);
         let descending = |a: usize, b: usize| order(left.logits[b], left.logits[a]);
-        let walk = walk(
+        let walked = walk(
             &left.probabilities(),
             |index| slices.outward(distances(index)),
             descending,
             |kept| (kept as f32) < p as f32,
         );
-        left.remove_keeping(keep, walk.rest(), descending, logits);
+        left.remove_keeping(keep, walked.rest(), descending, logits);
     })
 }
 
@@ -78,8 +78,8 @@ pub fn typical_p_exactly(mass: f64, keep: usize) -> Processor {
     Processor::new("typical-p", move |_, logits| {
         let Some(left) = Survivors::more_than(keep, logits) else { return };
         let typical = Typical::of(&left);
-        let walk = typical.walk(|kept| kept as f32 <= mass as f32);
-        left.remove_keeping(keep, walk.rest(), |a, b| typical.nearer(a, b), logits);
+        let walked = typical.walk(|kept| kept as f32 <= mass as f32);
+        left.remove_keeping(keep, walked.rest(), |a, b| typical.nearer(a, b), logits);
     })
 }
 

@@ -51,7 +51,7 @@ impl Enqueued {
 ///
 /// # Errors
 /// When the tokens cannot be read.
-pub fn gradient(
+pub fn of_windows(
     gpt: &Gpt,
     windows: &TrainWindows,
     range: Range<u64>,
@@ -61,8 +61,8 @@ pub fn gradient(
     Ok(enqueue(gpt, windows, range, passes, stop)?.map(Enqueued::read))
 }
 
-/// Like [`gradient`], but without waiting for a GPU: while it computes one pass, the host prepares
-/// the next.
+/// Like [`of_windows`], but without waiting for a GPU: while it computes one pass, the host
+/// prepares the next.
 ///
 /// # Errors
 /// When the tokens cannot be read.
