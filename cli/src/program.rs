@@ -178,7 +178,7 @@ pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Resu
     quieten_wayland();
     let whole = || -> Result<Outcome> {
         simd::limit().map_err(UsageError::new)?;
-        recorded::wanted().map_err(UsageError::new)?;
+        recorded::is_allowed().map_err(UsageError::new)?;
         let interrupt = interrupt::install()?;
         let threads = common.threads.unwrap_or(0) as usize; // 0: as many as there are cores
         let pool = rayon::ThreadPoolBuilder::new()

@@ -9,7 +9,7 @@
 use burn::tensor::{DType, Device, Graph, Int, Tensor, capture};
 
 use crate::{Gpt, KvCache};
-use ember_kernels::{CachedAttention, gpu::tensor::overwrite, is_cpu};
+use ember_kernels::{CachedAttention, CachedRows, gpu::tensor::overwrite, is_cpu};
 
 /// The environment variable that, set to `off`, has every step's launches issued anew: to measure
 /// what replaying gains, or to do without it.
@@ -19,7 +19,7 @@ pub const VARIABLE: &str = "EMBER_REPLAY";
 ///
 /// # Errors
 /// When the variable has an unknown value; the line says what it can be.
-pub fn wanted() -> Result<bool, String> {
+pub fn is_allowed() -> Result<bool, String> {
     match std::env::var_os(VARIABLE) {
         None => Ok(true),
         Some(value) if value == "off" => Ok(false),
@@ -47,14 +47,15 @@ struct Inputs {
     ids: Tensor<2, Int>,
     /// `[1, rows]`
     positions: Tensor<2, Int>,
-    /// The slots of each row's positions, with room for rows of the greatest length.
+    /// [`CachedRows::table`], with room for rows of the greatest length.
     table: Tensor<1, Int>,
 }
 
 impl Inputs {
     fn new(rows: usize, longest: usize, device: &Device) -> Self {
         let row = || Tensor::zeros([1, rows], (device, DType::I32));
-        Self { ids: row(), positions: row(), table: Tensor::zeros([1 + rows * (2 + longest)], (device, DType::I32)) }
+        let table = Tensor::zeros([CachedRows::table_length(rows, rows * longest)], (device, DType::I32));
+        Self { ids: row(), positions: row(), table }
     }
 
     /// Writes the next token of every row, and reserves a slot in the cache for each.
@@ -93,8 +94,9 @@ impl RecordedStep {
         let attention = CachedAttention::recorded(rows, longest, inputs.table.clone());
         let (gpt, layers, read) = (gpt.clone(), cache.shared(), inputs.clone());
         let angles = gpt.rotary(0..longest, &device);
-        // One new token in each row. All inputs are on the device, including the rotary angles of
-        // all possible positions.
+        // As `Gpt::hidden_cached`, with one new token in each row: what changes there must change
+        // here. All inputs are on the device, including the rotary angles of all possible
+        // positions.
         let step = move || {
             let mut x = gpt.wte.forward(read.ids.clone()); // [1, rows, n_embd]
             if let Some(wpe) = &gpt.wpe {

@@ -18,16 +18,22 @@ impl CachedRows {
     /// the index in the table of its row's slots, and how many of them it sees; then the rows'
     /// slots.
     pub fn table(&self) -> Vec<i32> {
-        let positions: usize = self.new.iter().sum();
-        let mut table = Vec::with_capacity(1 + 2 * positions + self.slots.iter().map(Vec::len).sum::<usize>());
+        let positions = self.new.iter().sum();
+        let mut table = Vec::with_capacity(Self::table_length(positions, self.slots.iter().map(Vec::len).sum()));
         table.push(self.first_new as i32);
-        let mut begin = 1 + 2 * positions;
+        let mut begin = Self::table_length(positions, 0);
         for (slots, &new) in self.slots.iter().zip(self.new.iter()) {
             table.extend((0..new).flat_map(|i| [begin as i32, (slots.len() - new + i + 1) as i32]));
             begin += slots.len();
         }
         table.extend(self.slots.iter().flatten().map(|&slot| slot as i32));
         table
+    }
+
+    /// Length of the [table](Self::table) of rows with `positions` new positions and `slots` slots
+    /// altogether.
+    pub fn table_length(positions: usize, slots: usize) -> usize {
+        1 + 2 * positions + slots
     }
 }
 

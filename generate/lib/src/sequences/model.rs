@@ -63,7 +63,7 @@ impl<'a> ModelSequences<'a> {
     pub fn new(model: &'a Gpt, prompts: &[&[u32]], slots: usize) -> Self {
         let rows = prompts.iter().map(|prompt| Row { ids: prompt.to_vec(), begin: 0 }).collect();
         let device = model.device();
-        let replays = !is_cpu(&device) && recorded::wanted().unwrap_or(true);
+        let replays = !is_cpu(&device) && recorded::is_allowed().unwrap_or(true);
         let cache = KvCache::new(model.config(), prompts.len(), slots, &device);
         let most_tokens = model.tokens_at_once(MAX_TOKENS);
         Self { model, cache, rows, most_tokens, replays, decode_streak: 0, recorded: None }
