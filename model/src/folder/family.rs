@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::keys::{Keys, Read, activation};
-use super::{error::FolderError, gpt2, llama, tensor_file::Stored};
+use super::{error::FolderError, gpt2, layout::TensorLayout, llama};
 use crate::{GptConfig, NormKind, Positions};
 
 /// A class whose folders can be read and written.
@@ -19,7 +19,7 @@ pub struct Family {
     /// Makes the `config.json` of a model.
     pub(super) json: fn(&GptConfig, Option<u32>) -> Value,
     /// How its files store our tensor of this name and shape.
-    pub(super) stored: fn(&GptConfig, &str, Vec<usize>) -> Stored,
+    pub(super) layout: fn(&GptConfig, &str, Vec<usize>) -> TensorLayout,
     /// Whether a tensor of this name in an old file is not a weight.
     pub(super) is_no_weight: fn(&str) -> bool,
     /// Whether its models always have biases, so that one without saves zeros.
@@ -33,7 +33,7 @@ const GPT2: Family = Family {
     prefix: "transformer.",
     read: gpt2::read,
     json: gpt2::json,
-    stored: |_, name, shape| Stored::whole(name, shape),
+    layout: |_, name, shape| TensorLayout::whole(name, shape),
     // The masks that transformers before version 4.31 stored in every block.
     is_no_weight: |name| name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"),
     always_has_biases: true,
@@ -46,7 +46,7 @@ const LLAMA: Family = Family {
     prefix: "model.",
     read: llama::read,
     json: llama::json,
-    stored: llama::stored,
+    layout: llama::layout,
     // The frequencies of the rotary angles that transformers before version 4.33 stored in every
     // block, and some tools once in the model.
     is_no_weight: |name| name.ends_with("rotary_emb.inv_freq"),

@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::keys::{Keys, Read, activation, require};
-use super::tensor_file::Stored;
+use super::layout::TensorLayout;
 use crate::{GptConfig, NormKind, Positions};
 
 /// Qwen3's `model_type`; every other is Llama's.
@@ -139,12 +139,12 @@ pub fn json(config: &GptConfig, end_of_text: Option<u32>) -> Value {
 }
 
 /// How a file stores our tensor `name`.
-pub fn stored(config: &GptConfig, name: &str, shape: Vec<usize>) -> Stored {
+pub fn layout(config: &GptConfig, name: &str, shape: Vec<usize>) -> TensorLayout {
     let Some((layer, name)) = name.strip_prefix("h.").and_then(|rest| rest.split_once('.')) else {
         return match name {
-            "wte.weight" => Stored::whole("embed_tokens.weight", shape),
-            "ln_f.weight" => Stored::whole("norm.weight", shape),
-            other => Stored::whole(other, shape), // The head.
+            "wte.weight" => TensorLayout::whole("embed_tokens.weight", shape),
+            "ln_f.weight" => TensorLayout::whole("norm.weight", shape),
+            other => TensorLayout::whole(other, shape), // The head.
         };
     };
     let (module, kind) = name.rsplit_once('.').unwrap_or((name, ""));
@@ -156,14 +156,14 @@ pub fn stored(config: &GptConfig, name: &str, shape: Vec<usize>) -> Stored {
         "attn.c_proj" => &[("self_attn.o_proj", config.n_embd)],
         "mlp.c_fc" => &[("mlp.gate_proj", inner), ("mlp.up_proj", inner)],
         "mlp.c_proj" => &[("mlp.down_proj", config.n_embd)],
-        "ln_1" => return Stored::whole(named("input_layernorm"), shape),
-        "ln_2" => return Stored::whole(named("post_attention_layernorm"), shape),
-        "attn.q_norm" => return Stored::whole(named("self_attn.q_norm"), shape),
-        "attn.k_norm" => return Stored::whole(named("self_attn.k_norm"), shape),
-        other => return Stored::whole(named(other), shape),
+        "ln_1" => return TensorLayout::whole(named("input_layernorm"), shape),
+        "ln_2" => return TensorLayout::whole(named("post_attention_layernorm"), shape),
+        "attn.q_norm" => return TensorLayout::whole(named("self_attn.q_norm"), shape),
+        "attn.k_norm" => return TensorLayout::whole(named("self_attn.k_norm"), shape),
+        other => return TensorLayout::whole(named(other), shape),
     };
     let transposed = shape.len() == 2;
     let n_in = shape.first().copied().filter(|_| transposed);
     let part = |&(module, width): &(&str, usize)| (named(module), [width].into_iter().chain(n_in).collect());
-    Stored { parts: parts.iter().map(part).collect(), transposed }
+    TensorLayout { parts: parts.iter().map(part).collect(), transposed }
 }

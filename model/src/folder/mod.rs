@@ -16,6 +16,7 @@ mod family;
 mod files;
 mod gpt2;
 mod keys;
+mod layout;
 mod llama;
 mod tensor_file;
 mod weights;

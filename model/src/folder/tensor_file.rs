@@ -32,23 +32,6 @@ pub struct NamedTensor {
     pub values: Vec<f32>,
 }
 
-/// How a file stores one of our tensors.
-#[derive(Debug)]
-pub struct Stored {
-    /// Names without prefix, and shapes; matrices that lie side by side in our tensor are separate
-    /// parts here.
-    pub parts: Vec<(String, Vec<usize>)>,
-    /// Whether the parts are `[out, in]` where ours is `[in, out]`.
-    pub transposed: bool,
-}
-
-impl Stored {
-    /// A tensor that a file stores unchanged, under this name.
-    pub fn whole(name: impl Into<String>, shape: Vec<usize>) -> Self {
-        Self { parts: vec![(name.into(), shape)], transposed: false }
-    }
-}
-
 /// Longest header that is accepted, in bytes; the `safetensors` library has the same limit.
 const LONGEST_HEADER_BYTES: u64 = 100_000_000;
 

@@ -6,8 +6,8 @@ use std::{borrow::Cow, collections::BTreeSet, collections::HashMap, path::Path, 
 use serde_json::Value;
 
 use super::error::{FolderError, Result};
-use super::tensor_file::{Entry, NamedTensor, Stored, TensorFile, write_entries};
-use super::{config, family::Family, files::read_json};
+use super::tensor_file::{Entry, NamedTensor, TensorFile, write_entries};
+use super::{config, family::Family, files::read_json, layout::TensorLayout};
 use crate::GptConfig;
 
 pub(super) const FILE: &str = "model.safetensors";
@@ -57,7 +57,7 @@ fn parts_to_write<'a>(
     config: &GptConfig,
     tensor: &'a NamedTensor,
 ) -> impl Iterator<Item = Entry<'a>> + use<'a> {
-    let Stored { parts, transposed } = (family.stored)(config, &tensor.name, tensor.shape.clone());
+    let TensorLayout { parts, transposed } = (family.layout)(config, &tensor.name, tensor.shape.clone());
     let mut first = 0;
     parts.into_iter().map(move |(name, shape)| {
         let (width, row) = (shape[0], shape[1..].iter().product::<usize>());
@@ -182,7 +182,7 @@ impl StoredWeights {
     /// head are stored. Then transformers (since version 5) does not tie them, whatever
     /// `config.json` says.
     fn head_can_be_tied(&self) -> Result<bool> {
-        match (self.part(&self.table(EMBEDDING)), self.part(&self.table(HEAD))) {
+        match (self.part(&self.name_of_table(EMBEDDING)), self.part(&self.name_of_table(HEAD))) {
             (Some((file, embedding)), Some((other, head))) => Ok(file.values(embedding)? == other.values(head)?),
             _ => Ok(true),
         }
@@ -206,16 +206,17 @@ impl StoredWeights {
     }
 
     /// The stored name of the embedding or of the head, both tables with a row for every token.
-    fn table(&self, name: &str) -> String {
+    fn name_of_table(&self, name: &str) -> String {
         let shape = vec![self.config.vocab_size, self.config.n_embd];
-        (self.family.stored)(&self.config, name, shape).parts.swap_remove(0).0
+        (self.family.layout)(&self.config, name, shape).parts.swap_remove(0).0
     }
 
     /// How one of our tensors is stored. If the head is tied and only it is stored, it is the
     /// embedding.
-    fn stored(&self, name: &str, shape: Vec<usize>) -> Stored {
-        let only_head = name == EMBEDDING && self.config.tied_head && !self.places.contains_key(&self.table(name));
-        (self.family.stored)(&self.config, if only_head { HEAD } else { name }, shape)
+    fn layout(&self, name: &str, shape: Vec<usize>) -> TensorLayout {
+        let only_head =
+            name == EMBEDDING && self.config.tied_head && !self.places.contains_key(&self.name_of_table(name));
+        (self.family.layout)(&self.config, if only_head { HEAD } else { name }, shape)
     }
 
     /// The values of one of [`expected_tensors`], assembled from its stored parts; borrowed from
@@ -224,7 +225,7 @@ impl StoredWeights {
     /// # Errors
     /// When there is no such tensor, or it does not hold floating-point numbers.
     pub fn values(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>> {
-        let Stored { parts, transposed } = self.stored(name, shape.to_vec());
+        let TensorLayout { parts, transposed } = self.layout(name, shape.to_vec());
         let read = |part: &str| {
             let (file, stored_name) = self.part(part).ok_or_else(|| self.missing(part))?;
             file.values(stored_name)
@@ -248,9 +249,10 @@ impl StoredWeights {
 
     /// Checks all names and shapes before the first value is read.
     fn check(&self) -> Result<()> {
-        let mut found = BTreeSet::from([self.table(HEAD)]); // A tied model may or may not store its head.
+        // A tied model may or may not store its head.
+        let mut found = BTreeSet::from([self.name_of_table(HEAD)]);
         for (name, shape) in self.family.shape_on_disk(&self.config).operations().tensors() {
-            for (part, shape) in self.stored(&name, shape).parts {
+            for (part, shape) in self.layout(&name, shape).parts {
                 let (file, stored_name) = self.part(&part).ok_or_else(|| self.missing(&part))?;
                 let stored_shape = file.shape(stored_name).unwrap_or_default();
                 if stored_shape != shape {
