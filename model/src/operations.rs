@@ -13,7 +13,7 @@ use crate::{GptConfig, config::NormKind, config::Positions};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
     /// The path of its parameters in a block or in the model, such as `attn.c_attn`; what it does,
-    /// if it has none.
+    /// if it has none or they have two paths (`qk_norm`).
     pub name: &'static str,
     /// What it computes.
     pub kind: Kind,
@@ -210,7 +210,8 @@ impl GptConfig {
         block.extend(dropout.clone());
         block.push(op("x + attention", Kind::Add, n_embd, n_embd, Adds));
         block.push(norm("ln_2", Reads));
-        block.push(product("mlp.c_fc", vec![self.n_inner; hidden / self.n_inner.max(1)], n_embd));
+        let parts = if self.mlp.is_gated() { 2 } else { 1 };
+        block.push(product("mlp.c_fc", vec![self.n_inner; parts], n_embd));
         block.push(op(self.mlp.name(), Kind::Activation, hidden, self.n_inner, Away));
         block.push(product("mlp.c_proj", vec![n_embd], self.n_inner));
         block.extend(dropout);
