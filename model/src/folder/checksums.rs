@@ -24,7 +24,7 @@ struct Checksum {
 }
 
 /// Whether users may edit the file of this path in a folder: the model card, and the default
-/// settings of generation. Nothing is learned from either.
+/// settings of generation. Neither changes the model or its training.
 fn is_editable(name: &str) -> bool {
     name.rsplit('/').next().is_some_and(|name| [CARD, GENERATION].contains(&name))
 }
