@@ -20,6 +20,7 @@
 //! # }
 //! ```
 
+mod between_steps;
 pub mod card;
 mod checkpoint;
 mod disk;
@@ -27,7 +28,6 @@ pub mod evaluate;
 pub mod folder;
 pub mod init;
 mod left_out;
-mod look;
 pub mod report;
 mod resume;
 pub mod runs;

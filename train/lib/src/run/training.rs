@@ -51,7 +51,7 @@ pub struct Session {
     /// Whether matrix products may still be autotuned: decided once, and only on a GPU.
     pub may_tune: bool,
     /// The training speed.
-    pub pace: Speedometer,
+    pub speedometer: Speedometer,
     /// Time spent on other work than learning since the last row.
     pub spent: Spent,
     /// The last finished step.
@@ -63,8 +63,8 @@ pub struct Session {
 impl Session {
     /// A session that begins at `progress`, now, on a device with this peak in FLOP/s.
     pub fn new(progress: &Progress, peak_flops: Option<f64>, began_damaged: bool, may_tune: bool) -> Self {
-        let pace = Speedometer::new(progress.tokens, progress.elapsed_s, peak_flops);
-        Self { began_damaged, may_tune, pace, spent: Spent::default(), last_step: None, last_evaluation: None }
+        let speedometer = Speedometer::new(progress.tokens, progress.elapsed_s, peak_flops);
+        Self { began_damaged, may_tune, speedometer, spent: Spent::default(), last_step: None, last_evaluation: None }
     }
 }
 
@@ -114,7 +114,7 @@ impl Trainer<'_> {
                 self.report_first_step(began);
             }
             if let (Some(result), true) = (self.session.last_step, self.is_logged()) {
-                self.learner.progress.elapsed_s = self.session.pace.elapsed_s();
+                self.learner.progress.elapsed_s = self.session.speedometer.elapsed_s();
                 let reported = self.report(&gpt, &result);
                 self.tolerate_full_disk(reported)?;
             }
@@ -191,7 +191,7 @@ impl Trainer<'_> {
         let step = self.learner.progress.step;
         let due = Due::at(step, &self.learner.config);
         let is_last = step >= self.learner.config.max_steps;
-        self.learner.progress.elapsed_s = self.session.pace.elapsed_s();
+        self.learner.progress.elapsed_s = self.session.speedometer.elapsed_s();
 
         let saves = due.save || stopped;
         let looks = saves || due.sample;

@@ -241,10 +241,10 @@ impl Trainer<'_> {
         let train_loss = std::mem::take(unreported_loss) / f64::from(std::mem::take(unreported_steps).max(1));
         let StepResult { learning_rate, grad_norm, clipped, .. } = *result;
         let spent = std::mem::take(&mut self.session.spent);
-        let pace = &mut self.session.pace;
-        let tokens_per_s = pace.since_last(tokens);
+        let speedometer = &mut self.session.speedometer;
+        let tokens_per_s = speedometer.since_last(tokens);
         let flops = gpt.config().training_flops_per_token();
-        let mfu = pace.utilisation(tokens_per_s, flops, self.learner.group.size());
+        let mfu = speedometer.utilisation(tokens_per_s, flops, self.learner.group.size());
         let memory_bytes = memory::in_use(&gpt.device());
         let max_steps = self.learner.config.max_steps;
         let tokens_left = max_steps.saturating_sub(step) as f64 * self.learner.config.tokens_per_step() as f64;
@@ -259,7 +259,7 @@ impl Trainer<'_> {
             mfu,
             memory_bytes,
             elapsed_s,
-            remaining_s: (step > 1).then(|| tokens_left / pace.overall(tokens)),
+            remaining_s: (step > 1).then(|| tokens_left / speedometer.overall(tokens)),
         };
         self.log.append(&Row {
             step,
