@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, ops::Range};
 /// `batch_size(longest of the group)` (at least 1). Rows of a batch are padded to its longest, so
 /// rows of similar length should share one. The batch that needs the most memory comes first, so
 /// that a lack of memory shows at once.
-pub fn plan(lengths: &[usize], batch_size: impl Fn(usize) -> usize) -> Vec<Vec<usize>> {
+pub fn by_length(lengths: &[usize], batch_size: impl Fn(usize) -> usize) -> Vec<Vec<usize>> {
     let mut numbers: Vec<usize> = (0..lengths.len()).collect();
     numbers.sort_by_key(|&number| std::cmp::Reverse(lengths[number])); // stable: ties stay in order
     let mut rest = numbers.as_slice();
@@ -72,12 +72,12 @@ mod tests {
 
     #[test]
     fn alike_lengths_go_together_longest_first() {
-        assert_eq!(plan(&[3, 9, 4, 9, 1], |_| 2), [vec![1, 3], vec![2, 0], vec![4]]);
+        assert_eq!(by_length(&[3, 9, 4, 9, 1], |_| 2), [vec![1, 3], vec![2, 0], vec![4]]);
         // At most twelve positions per batch: one row of 9, then three of 4, 3 and 3, then the
         // rest.
-        assert_eq!(plan(&[3, 9, 4, 3, 1], |longest| 12 / longest), [vec![1], vec![2, 0, 3], vec![4]]);
-        assert_eq!(plan(&[5, 6], |_| 0), [vec![1], vec![0]]); // never an empty batch
-        assert!(plan(&[], |_| 4).is_empty());
+        assert_eq!(by_length(&[3, 9, 4, 3, 1], |longest| 12 / longest), [vec![1], vec![2, 0, 3], vec![4]]);
+        assert_eq!(by_length(&[5, 6], |_| 0), [vec![1], vec![0]]); // never an empty batch
+        assert!(by_length(&[], |_| 4).is_empty());
     }
 
     #[test]
@@ -99,10 +99,10 @@ mod tests {
     proptest! {
         #[test]
         fn every_row_is_in_one_batch_that_fits(lengths in prop::collection::vec(1..100_usize, 0..60), most in 1..400_usize) {
-            let batches = plan(&lengths, |longest| most / longest);
+            let batches = by_length(&lengths, |longest| most / longest);
             let mut seen = batches.concat();
-            let by_length: Vec<usize> = seen.iter().map(|&number| lengths[number]).collect();
-            prop_assert!(by_length.is_sorted_by(|a, b| a >= b));
+            let batched: Vec<usize> = seen.iter().map(|&number| lengths[number]).collect();
+            prop_assert!(batched.is_sorted_by(|a, b| a >= b));
             for batch in &batches {
                 prop_assert!(batch.len() == 1 || batch.len() * lengths[batch[0]] <= most);
             }

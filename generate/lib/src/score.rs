@@ -9,7 +9,7 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor};
 use ember_model::Gpt;
 
-use crate::batches::plan;
+use crate::batches;
 use crate::error::{Error, Result};
 use crate::tokens::{check_ids, from_tensor, to_tensor};
 
@@ -127,7 +127,7 @@ pub fn score_stretches(
     let lengths: Vec<usize> = stretches.iter().map(|stretch| stretch.ids.len() - 1).collect();
     let mut logprobs = vec![None; stretches.len()];
     let most_tokens = model.tokens_at_once(MAX_TOKENS);
-    for batch in plan(&lengths, |longest| most_tokens / longest) {
+    for batch in batches::by_length(&lengths, |longest| most_tokens / longest) {
         let time = lengths[batch[0]];
         let mut inputs = Vec::with_capacity(batch.len() * time);
         let (mut positions, mut targets) = (Vec::new(), Vec::new());

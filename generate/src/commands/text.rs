@@ -15,7 +15,7 @@ use super::trace_file::{Header, HeaderPrompt, Machine, PlannedBatch, TraceSink, 
 use super::{lines::without_line_end, progress::Progress, text_args::TextArgs, text_output, totals::Totals};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, exit_code, say_error};
 use ember_cli::terminal;
-use ember_decoding::batches::{InOrder, plan};
+use ember_decoding::batches::{self, InOrder};
 use ember_decoding::config::GenerationConfig;
 use ember_decoding::generator::Written;
 use ember_decoding::memory::{MAX_ROWS, batch_size};
@@ -208,7 +208,10 @@ impl Writer<'_> {
             let rows = each.max(config.num_beams);
             batch_size(memory, self.session.loaded.model.config(), longest, rows, config.max_new_tokens)
         };
-        plan(&lengths, fits).into_iter().map(|prompts| PlannedBatch { prompts, first: 0, count: each }).collect()
+        batches::by_length(&lengths, fits)
+            .into_iter()
+            .map(|prompts| PlannedBatch { prompts, first: 0, count: each })
+            .collect()
     }
 
     fn header(&self, prompts: &[Prompt], batches: &[PlannedBatch]) -> Result<Header> {
