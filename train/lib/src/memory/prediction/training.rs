@@ -52,7 +52,7 @@ fn evaluation_and_save(step: &Parts, time: usize, shape: &GptConfig, kernels: Ke
 }
 
 /// The forward pass in bytes.
-struct Pass {
+struct ForwardCosts {
     embedding: Vec<Costs>,
     /// One of the blocks.
     block: Vec<Costs>,
@@ -126,28 +126,28 @@ impl<'a> Step<'a> {
 
     /// The memory of a forward pass with its whole graph.
     pub fn forward_with_graph(&self) -> Parts {
-        let pass = self.pass();
-        let activations_bytes = pass.below + pass.norm.keeps + pass.head.keeps;
+        let forward = self.forward_costs();
+        let activations_bytes = forward.below + forward.norm.keeps + forward.head.keeps;
         let (weights_bytes, logits_bytes) =
             (bytes(self.shape.parameters()), bytes(self.positions() * self.shape.vocab_size));
-        let work = if self.kernels.are_on_gpu() { 0 } else { pass.head.forward_work };
+        let work = if self.kernels.are_on_gpu() { 0 } else { forward.head.forward_work };
         Parts {
             weights_bytes,
             activations_bytes,
             logits_bytes,
-            peak_bytes: weights_bytes + (activations_bytes + logits_bytes + work).max(self.peak_before_head(&pass)),
+            peak_bytes: weights_bytes + (activations_bytes + logits_bytes + work).max(self.peak_before_head(&forward)),
             ..Parts::default()
         }
     }
 
     /// The peak of a forward pass in a half type before the head: what is kept so far, and an
     /// operation's float32 copies and output.
-    fn peak_before_head(&self, pass: &Pass) -> u64 {
+    fn peak_before_head(&self, forward: &ForwardCosts) -> u64 {
         if !self.is_half() || self.kernels.are_on_gpu() {
             return 0;
         }
         let (mut kept, mut peak) = (0, 0);
-        for op in std::iter::repeat_n(&pass.block, self.shape.n_layer).flatten() {
+        for op in std::iter::repeat_n(&forward.block, self.shape.n_layer).flatten() {
             kept += op.keeps;
             peak = peak.max(kept + self.stream() + op.forward_work + op.output);
         }
@@ -207,7 +207,7 @@ impl<'a> Step<'a> {
         self.precision != Precision::F32
     }
 
-    fn pass(&self) -> Pass {
+    fn forward_costs(&self) -> ForwardCosts {
         let tied = if self.shape.tied_head { bytes(self.shape.vocab_size * self.shape.n_embd) } else { 0 };
         let Operations { embedding, block, n_layer, head } = self.shape.operations();
         let [embedding, block, head] = [embedding, block, head].map(|operations| {
@@ -216,12 +216,12 @@ impl<'a> Step<'a> {
         });
         let below = keeps(&embedding) + n_layer as u64 * keeps(&block);
         let Ok([norm, head]) = <[Costs; 2]>::try_from(head) else { unreachable!("the head is a norm and a product") };
-        Pass { embedding, block, norm, head, below }
+        ForwardCosts { embedding, block, norm, head, below }
     }
 
     /// The most that is kept from the forward pass for the backward pass.
     fn activations(&self) -> u64 {
-        let Pass { block, norm, head, below, .. } = self.pass();
+        let ForwardCosts { block, norm, head, below, .. } = self.forward_costs();
         if self.activation_checkpointing {
             // At the last block: the inputs of the blocks before it, and its own graph.
             return self.inputs_of_blocks(self.shape.n_layer - 1) + keeps(&block);
@@ -238,25 +238,26 @@ impl<'a> Step<'a> {
     /// The peak between the beginning of a pass and the end of its backward pass, beside weights
     /// and moments.
     fn working_peak(&self) -> u64 {
-        let pass = self.pass();
-        let below = if self.activation_checkpointing { self.inputs_of_blocks(self.shape.n_layer) } else { pass.below };
-        let mut walk = Walk { kept: below + pass.norm.keeps + pass.head.keeps, ..Walk::default() };
+        let forward = self.forward_costs();
+        let below =
+            if self.activation_checkpointing { self.inputs_of_blocks(self.shape.n_layer) } else { forward.below };
+        let mut walk = Walk { kept: below + forward.norm.keeps + forward.head.keeps, ..Walk::default() };
         if let Some(piece) = self.piece() {
-            self.head_in_pieces(&pass.head, piece, &mut walk);
-            walk.kept -= pass.head.keeps;
+            self.head_in_pieces(&forward.head, piece, &mut walk);
+            walk.kept -= forward.head.keeps;
         } else {
-            walk.record(self.logits_bytes() + pass.head.forward_work);
-            walk.back(&pass.head);
+            walk.record(self.logits_bytes() + forward.head.forward_work);
+            walk.back(&forward.head);
         }
-        walk.back(&pass.norm);
+        walk.back(&forward.norm);
         for before in (0..self.shape.n_layer).rev() {
             if self.activation_checkpointing {
                 // The block's own graph is rebuilt now.
-                walk.kept = self.inputs_of_blocks(before) + keeps(&pass.block);
+                walk.kept = self.inputs_of_blocks(before) + keeps(&forward.block);
             }
-            walk.back_all(&pass.block);
+            walk.back_all(&forward.block);
         }
-        walk.back_all(&pass.embedding);
+        walk.back_all(&forward.embedding);
         walk.peak
     }
 
