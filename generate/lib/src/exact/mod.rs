@@ -185,21 +185,9 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
             tree.expand(prefix, logits, limit, &mut children)?;
         }
 
-        // 1. Choose what to expand next. While the beam search lasts, the best children, even if
-        // shorter prefixes are more probable. It ends when no child is left; from then on, the best
-        // open prefixes.
-        next = if opening {
-            tree.take_best_of(children, beams)
-        } else {
-            tree.keep(children);
-            Vec::new()
-        };
-        opening = opening && !next.is_empty();
-        if !opening {
-            next = tree.take_best(MAX_ROWS);
-        }
+        (next, opening) = next_to_expand(tree, children, opening.then_some(beams));
 
-        // 2. Ask the caller and the clock.
+        // Ask the caller and the clock.
         let answer = on_progress(tree.nodes());
         if next.is_empty() {
             return Ok(None); // nothing can improve the answer
@@ -207,7 +195,7 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
         let out_of_time = job.plan.is_out_of_time(job.first_prompt, job.seconds(), tree.nodes());
         let cut_short = answer.break_value().or(out_of_time.then_some(FinishReason::Time));
 
-        // 3. Keep to `max_nodes`, which does not end the beam search before there is an answer.
+        // Keep to `max_nodes`, which does not end the beam search before there is an answer.
         let needs_answer = opening && tree.found.is_empty();
         let allowed = match cut_short {
             Some(_) => 0,
@@ -218,6 +206,22 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
             return Ok(cut_short);
         }
     }
+}
+
+/// The prefixes to expand after those whose `children` are given, and whether the opening beam
+/// search goes on. While it lasts, with this many `beams`, they are the best children, even if
+/// shorter prefixes are more probable. It ends when no child is left; from then on, they are the
+/// best open prefixes.
+fn next_to_expand(tree: &mut Tree, children: Vec<Prefix>, beams: Option<usize>) -> (Vec<Prefix>, bool) {
+    if let Some(beams) = beams {
+        let best = tree.take_best_of(children, beams);
+        if !best.is_empty() {
+            return (best, true);
+        }
+    } else {
+        tree.keep(children);
+    }
+    (tree.take_best(MAX_ROWS), false)
 }
 
 /// The length at which every continuation is complete.
