@@ -38,7 +38,8 @@ simd_versions! {
     }
 }
 
-/// Reduces the values into [`LANES`] accumulators that start at `start`.
+/// Reduces the values into [`LANES`] accumulators that start at `start`. They may be float64, in
+/// which the kernels' `simd::sum` cannot add.
 #[inline(always)]
 fn reduced<T: Copy>(values: &[f32], start: T, join: impl Fn(T, f32) -> T) -> [T; LANES] {
     let mut lanes = [start; LANES];
@@ -61,6 +62,9 @@ fn reduced<T: Copy>(values: &[f32], start: T, join: impl Fn(T, f32) -> T) -> [T;
 /// range reduction is `2^n e^r` with |r| at most ln 2 / 2, n being rounded by the float's mantissa
 /// (Muller, "Elementary Functions", chapter 11). Then follows the Taylor series up to the sixth
 /// power; the seventh is too small to matter.
+///
+/// Not the kernels' `simd::exp`, which never gives 0, since it goes no lower than e^-87: a removed
+/// token, whose logit is minus infinity, must have probability 0, or a draw could take it.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     /// 1.5 * 2^23: adding it leaves a float's integer part in its lowest bits.
