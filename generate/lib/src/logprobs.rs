@@ -32,6 +32,10 @@ pub fn chosen(id: u32, logits: &[f32], log_sum_exp: f64, top: usize) -> ChosenTo
 }
 
 /// The ids of the `count` highest logits, highest first; ties go to the lower id.
+///
+/// 0 comes before -0, and minus infinity is selected where too few logits are higher. The two other
+/// selections differ: in `highest_few`, for beams, and `kth_highest`, for the processors, 0 and -0
+/// tie, and `highest_few` never selects minus infinity.
 pub fn top_k(count: usize, logits: &[f32]) -> Vec<u32> {
     if count == 0 {
         return Vec::new();
@@ -46,7 +50,7 @@ pub fn top_k(count: usize, logits: &[f32]) -> Vec<u32> {
     ids
 }
 
-/// A token's rank in the order of [`top_k`]; 1 is the best.
+/// A token's rank in the order of [`top_k`], except that 0 and -0 tie; 1 is the best.
 pub fn rank(id: u32, logits: &[f32]) -> usize {
     let (place, logit) = (id as usize, logits[id as usize]);
     let is_before = |&(other, &value): &(usize, &f32)| value > logit || (value == logit && other < place);

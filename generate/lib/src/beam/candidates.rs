@@ -116,8 +116,10 @@ impl Scorer<'_> {
 /// skipped.
 const BLOCK: usize = 64;
 
-/// The `count` highest values with their ids, highest first; ties go to the lower id. Minus
-/// infinity is never selected.
+/// The `count` highest values with their ids, highest first; ties go to the lower id.
+///
+/// 0 and -0 tie, and minus infinity is never selected: both unlike in
+/// [`top_k`](crate::logprobs::top_k).
 pub(super) fn highest_few(values: &[f32], count: usize) -> Vec<(u32, f32)> {
     let mut best = Best::new(count);
     for (block, values) in values.chunks(BLOCK).enumerate() {

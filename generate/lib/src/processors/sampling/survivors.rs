@@ -92,6 +92,9 @@ pub(super) fn order(a: f32, b: f32) -> Ordering {
 /// The k-th highest logit, k at least 1; minus infinity if fewer are finite.
 ///
 /// One pass: it collects only logits above the k-th highest so far, which soon are very few.
+///
+/// 0 and -0 tie, unlike in [`top_k`](crate::logprobs::top_k), and either may be returned for the
+/// other: callers only compare with it.
 pub(super) fn kth_highest(logits: &[f32], k: usize) -> f32 {
     let mut bound = f32::NEG_INFINITY;
     let mut best = Vec::with_capacity(2 * k.min(logits.len()));
