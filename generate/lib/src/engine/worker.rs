@@ -269,38 +269,45 @@ impl Worker {
     /// The batch of the next pass: first the rows with one uncached token (decode), then pieces of
     /// the other rows (prefill), oldest first, within the budget.
     fn pieces(&self) -> Vec<Piece> {
-        let mut pieces = Vec::new();
-        let mut long = Vec::new();
+        let (mut pieces, mut prefill) = self.uncached_pieces();
+        let budget = self.prefill_budget(pieces.len(), &prefill);
+        cut_to_budget(&mut prefill, budget);
+        pieces.extend(prefill.into_iter().filter(|piece| piece.tokens() > 0));
+        pieces
+    }
+
+    /// The uncached tokens of all active queries, each row's in one piece: rows with one token
+    /// (decode), and rows with several (prefill).
+    fn uncached_pieces(&self) -> (Vec<Piece>, Vec<Piece>) {
+        let (mut decode, mut prefill) = (Vec::new(), Vec::new());
         for (active, ActiveQuery { query, .. }) in self.active.iter().enumerate() {
             for (row, query_row) in query.rows.iter().enumerate() {
                 let cached = query_row.ids.len() - uncached(&self.held, query.request, row, query_row);
                 let piece = Piece { active, row, ids: cached..query_row.ids.len() };
                 match piece.tokens() {
                     0 => {}
-                    1 => pieces.push(piece),
-                    _ => long.push(piece),
+                    1 => decode.push(piece),
+                    _ => prefill.push(piece),
                 }
             }
         }
-        // A request that is choosing a token counts as decoding: it waits for the next step, too.
-        let in_prefill: HashSet<usize> = long.iter().map(|piece| piece.active).collect();
-        let any_decoding = self.admitted.len() > in_prefill.len();
+        (decode, prefill)
+    }
+
+    /// How many tokens of `prefill` the next pass may read, beside `decode_rows` rows that decode.
+    fn prefill_budget(&self, decode_rows: usize, prefill: &[Piece]) -> usize {
         let most = self.limits.tokens_per_step.max(MIN_STEP_TOKENS);
-        // Now and then a step runs no prefill, to measure how long a pure decode step takes.
-        let mut budget = match pieces.len() {
-            _ if !any_decoding => most,
-            decode_rows if decode_rows > 0 && self.pace.is_stale(decode_rows) => 0,
-            _ => self.pace.budget().clamp(MIN_STEP_TOKENS, most),
-        };
-        for Piece { ids, .. } in &mut long {
-            let mut tokens = ids.len().min(budget);
-            // Never leave a single position: it would take another path through attention.
-            tokens -= usize::from(ids.len() == tokens + 1);
-            ids.end = ids.start + if tokens < 2 { 0 } else { tokens };
-            budget -= ids.len();
+        // A request that is choosing a token counts as decoding: it waits for the next step, too.
+        let in_prefill: HashSet<usize> = prefill.iter().map(|piece| piece.active).collect();
+        let any_decoding = self.admitted.len() > in_prefill.len();
+        if !any_decoding {
+            return most;
         }
-        pieces.extend(long.into_iter().filter(|piece| piece.tokens() > 0));
-        pieces
+        // Now and then a step runs no prefill, to measure how long a pure decode step takes.
+        if decode_rows > 0 && self.pace.is_stale(decode_rows) {
+            return 0;
+        }
+        self.pace.budget().clamp(MIN_STEP_TOKENS, most)
     }
 
     /// Reports the prefill progress of a query to its callback, if it has one.
@@ -363,6 +370,18 @@ impl Piece {
     fn wanted(&self, query_row: &QueryRow) -> usize {
         let first = query_row.ids.len() - query_row.count;
         self.ids.end - first.clamp(self.ids.start, self.ids.end)
+    }
+}
+
+/// Shortens pieces to at most `budget` tokens altogether. The first take what they can; later ones
+/// may be left without any.
+fn cut_to_budget(pieces: &mut [Piece], mut budget: usize) {
+    for Piece { ids, .. } in pieces {
+        let mut tokens = ids.len().min(budget);
+        // Never leave a single position: it would take another path through attention.
+        tokens -= usize::from(ids.len() == tokens + 1);
+        ids.end = ids.start + if tokens < 2 { 0 } else { tokens };
+        budget -= ids.len();
     }
 }
 
