@@ -15,12 +15,12 @@
 //! through attention. So only positions read in pieces of two or more are shared, and no prompt is
 //! split so that one position is left.
 
-mod held;
 #[cfg(all(test, feature = "interleavings"))]
 mod interleaving_tests;
 mod limits;
 mod messages;
 mod pace;
+mod prefix_cache;
 mod progress;
 mod request;
 #[cfg(test)]

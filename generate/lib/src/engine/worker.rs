@@ -8,10 +8,10 @@ use std::time::Duration;
 use ember_kernels::is_cpu;
 use ember_model::Gpt;
 
-use super::held::CachedRows;
 use super::limits::{Figures, Limits};
 use super::messages::{Answer, Logits, Message, Query, QueryRow};
 use super::pace::Pace;
+use super::prefix_cache::PrefixCache;
 use super::progress::Progress;
 use crate::error::{Error, Result};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +48,7 @@ struct ActiveQuery {
 pub(super) struct Worker {
     model: Gpt,
     limits: Limits,
-    held: CachedRows,
+    prefix_cache: PrefixCache,
     /// First queries of requests that wait for room, oldest first.
     waiting: VecDeque<Query>,
     /// Queries of admitted requests that are being answered, oldest first.
@@ -73,10 +73,10 @@ impl Drop for Worker {
 
 impl Worker {
     pub(super) fn new(model: Gpt, limits: Limits, published: Arc<RwLock<Figures>>, has_ended: Arc<AtomicBool>) -> Self {
-        let held = CachedRows::new(&model, limits);
+        let prefix_cache = PrefixCache::new(&model, limits);
         let (waiting, active, admitted) = (VecDeque::new(), Vec::new(), HashMap::new());
         let (pace, figures) = (Pace::default(), Figures::default());
-        Self { model, limits, held, waiting, active, admitted, pace, figures, published, has_ended }
+        Self { model, limits, prefix_cache, waiting, active, admitted, pace, figures, published, has_ended }
     }
 
     /// Runs steps until all senders are gone.
@@ -149,7 +149,7 @@ impl Worker {
                 self.admitted.remove(&request);
                 self.waiting.retain(|query| query.request != request);
                 self.active.retain(|active| active.query.request != request);
-                self.held.release(request);
+                self.prefix_cache.release(request);
                 self.publish();
             }
         }
@@ -178,7 +178,7 @@ impl Worker {
     }
 
     fn activate(&mut self, query: Query) {
-        let cached_tokens = self.held.assign(query.request, &query.rows);
+        let cached_tokens = self.prefix_cache.assign(query.request, &query.rows);
         self.figures.cached_tokens += cached_tokens;
         let logits = query.rows.iter().map(|_| Vec::new()).collect();
         let active = ActiveQuery { query, logits, cached_tokens };
@@ -198,14 +198,14 @@ impl Worker {
     fn step(&mut self) -> Option<Duration> {
         let began = Instant::now();
         for ActiveQuery { query, .. } in self.active.extract_if(.., |active| is_cancelled(&active.query)) {
-            self.held.release(query.request);
+            self.prefix_cache.release(query.request);
             answer(&query, Err(Error::Cancelled));
         }
         let mut pieces = self.pieces();
         if pieces.is_empty() {
             return None;
         }
-        self.held.make_room(pieces.iter().map(Piece::tokens).sum());
+        self.prefix_cache.make_room(pieces.iter().map(Piece::tokens).sum());
         // `make_room` may have moved rows. The logits come in the order of the cache rows.
         pieces.sort_by_cached_key(|piece| self.cache_row(piece));
         let logits = self.forward(&pieces);
@@ -226,19 +226,19 @@ impl Worker {
 
     /// The cache row of a piece.
     fn cache_row(&self, piece: &Piece) -> usize {
-        self.held.cache_row(self.active[piece.active].query.request, piece.row)
+        self.prefix_cache.cache_row(self.active[piece.active].query.request, piece.row)
     }
 
     /// Runs the pieces through the model. Returns the wanted logits, piece by piece.
     fn forward(&mut self, pieces: &[Piece]) -> Result<Vec<f32>> {
-        let mut new_ids: Vec<&[u32]> = vec![&[]; self.held.rows.len()];
-        let mut wanted = vec![0; self.held.rows.len()];
+        let mut new_ids: Vec<&[u32]> = vec![&[]; self.prefix_cache.rows.len()];
+        let mut wanted = vec![0; self.prefix_cache.rows.len()];
         for piece in pieces {
             let query_row = &self.active[piece.active].query.rows[piece.row];
             let cache_row = self.cache_row(piece);
             (new_ids[cache_row], wanted[cache_row]) = (&query_row.ids[piece.ids.clone()], piece.wanted(query_row));
         }
-        from_tensor(self.model.forward_cached_last(&new_ids, &wanted, &mut self.held.cache))
+        from_tensor(self.model.forward_cached_last(&new_ids, &wanted, &mut self.prefix_cache.cache))
     }
 
     /// Records how long a pass took.
@@ -262,7 +262,7 @@ impl Worker {
                 logits[piece.row].push(Logits { step_logits: Arc::clone(&step_logits), range: from..to });
             }
             from = to;
-            self.held.append(cache_row, &query_row.ids[piece.ids.clone()]);
+            self.prefix_cache.append(cache_row, &query_row.ids[piece.ids.clone()]);
         }
     }
 
@@ -282,7 +282,7 @@ impl Worker {
         let (mut decode, mut prefill) = (Vec::new(), Vec::new());
         for (active, ActiveQuery { query, .. }) in self.active.iter().enumerate() {
             for (row, query_row) in query.rows.iter().enumerate() {
-                let cached = query_row.ids.len() - uncached(&self.held, query.request, row, query_row);
+                let cached = query_row.ids.len() - uncached(&self.prefix_cache, query.request, row, query_row);
                 let piece = Piece { active, row, ids: cached..query_row.ids.len() };
                 match piece.tokens() {
                     0 => {}
@@ -314,17 +314,17 @@ impl Worker {
     fn report_progress(&self, ActiveQuery { query, cached_tokens, .. }: &ActiveQuery) {
         let Some(on_progress) = &query.on_progress else { return };
         let total = query.rows.iter().map(|row| row.ids.len()).sum();
-        let left = |(row, query_row)| uncached(&self.held, query.request, row, query_row);
+        let left = |(row, query_row)| uncached(&self.prefix_cache, query.request, row, query_row);
         let rest: usize = query.rows.iter().enumerate().map(left).sum();
         on_progress(Progress { total, cached: *cached_tokens as usize, read: total - rest });
     }
 
     /// Answers the queries whose rows are complete.
     fn send_answers(&mut self) {
-        let (held, mut active) = (&self.held, std::mem::take(&mut self.active));
+        let (prefix_cache, mut active) = (&self.prefix_cache, std::mem::take(&mut self.active));
         let is_complete = |active: &mut ActiveQuery| {
             let Query { request, rows, .. } = &active.query;
-            rows.iter().enumerate().all(|(row, query_row)| uncached(held, *request, row, query_row) == 0)
+            rows.iter().enumerate().all(|(row, query_row)| uncached(prefix_cache, *request, row, query_row) == 0)
         };
         for ActiveQuery { query, logits, cached_tokens } in active.extract_if(.., is_complete) {
             let logits = logits.into_iter().flatten().collect();
@@ -337,16 +337,16 @@ impl Worker {
     fn fail_active(&mut self, error: &Error) {
         self.publish();
         for ActiveQuery { query, .. } in self.active.drain(..) {
-            self.held.release(query.request);
+            self.prefix_cache.release(query.request);
             answer(&query, Err(Error::device(error)));
         }
     }
 
     /// Updates the figures and publishes them to other threads.
     fn publish(&mut self) {
-        let Self { figures, held, waiting, admitted, .. } = self;
+        let Self { figures, prefix_cache, waiting, admitted, .. } = self;
         (figures.running, figures.waiting) = (admitted.len(), waiting.len());
-        figures.slots = held.in_use();
+        figures.slots = prefix_cache.in_use();
         *self.published.write().unwrap_or_else(PoisonError::into_inner) = *figures;
     }
 }
@@ -386,10 +386,10 @@ fn cut_to_budget(pieces: &mut [Piece], mut budget: usize) {
 }
 
 /// How many ids of a request's row the pass still has to read; 0 if no logits are wanted.
-fn uncached(held: &CachedRows, request: u64, row: usize, query_row: &QueryRow) -> usize {
+fn uncached(prefix_cache: &PrefixCache, request: u64, row: usize, query_row: &QueryRow) -> usize {
     match query_row.count {
         0 => 0,
-        _ => query_row.ids.len() - held.rows[held.cache_row(request, row)].ids.len(),
+        _ => query_row.ids.len() - prefix_cache.rows[prefix_cache.cache_row(request, row)].ids.len(),
     }
 }
 

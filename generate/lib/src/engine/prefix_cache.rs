@@ -1,4 +1,5 @@
-//! The contents of the KV cache: the list of ids in each of its rows.
+//! The prefix cache: the KV cache, and the list of ids in each of its rows. By these a request
+//! finds the prefixes that others have computed.
 
 use ember_model::{Gpt, KvCache};
 
@@ -18,8 +19,8 @@ pub(super) struct CachedRow {
     last_used: u64,
 }
 
-/// The cache and the contents of its rows.
-pub(super) struct CachedRows {
+/// The KV cache and the contents of its rows.
+pub(super) struct PrefixCache {
     pub(super) cache: KvCache,
     /// One entry per cache row. Row 0 is always empty, so that there is always one to fork from.
     pub(super) rows: Vec<CachedRow>,
@@ -43,7 +44,7 @@ struct Prefix {
     from_other: bool,
 }
 
-impl CachedRows {
+impl PrefixCache {
     pub(super) fn new(model: &Gpt, limits: Limits) -> Self {
         let cache = KvCache::populated(model.config(), 1, limits.slots, &model.device());
         Self { cache, rows: vec![CachedRow::default()], slots: limits.usable_slots(), now: 0 }
@@ -126,21 +127,21 @@ impl CachedRows {
 
     /// Records that these ids were appended to a row.
     pub(super) fn append(&mut self, row: usize, ids: &[u32]) {
-        let held = &mut self.rows[row];
-        if held.shared == held.ids.len() && ids.len() > 1 {
-            held.shared += ids.len();
+        let cached = &mut self.rows[row];
+        if cached.shared == cached.ids.len() && ids.len() > 1 {
+            cached.shared += ids.len();
         }
-        held.ids.extend_from_slice(ids);
+        cached.ids.extend_from_slice(ids);
     }
 
     /// Ends a request. Keeps one copy of the shareable prefixes of its rows.
     pub(super) fn release(&mut self, request: u64) {
         let own: Vec<usize> = self.owned_by(request).collect();
         for &row in &own {
-            let held = &mut self.rows[row];
-            held.owner = None;
-            held.ids.truncate(held.shared);
-            self.cache.truncate(row, held.ids.len());
+            let cached = &mut self.rows[row];
+            cached.owner = None;
+            cached.ids.truncate(cached.shared);
+            self.cache.truncate(row, cached.ids.len());
         }
         let ids = |row: usize| &self.rows[row].ids;
         let is_continued = |row: usize, by: usize| ids(by).len() > ids(row).len() && ids(by).starts_with(ids(row));
