@@ -66,10 +66,10 @@ fn write(model: &dyn Continues, prompt: &[u32]) -> Result<Vec<u32>> {
 static ALONE: LazyLock<[Vec<u32>; 3]> = LazyLock::new(|| PROMPTS.map(|prompt| write(&*MODEL, prompt).unwrap()));
 
 /// The engine's final metrics, once no requests are left.
-fn final_figures(mut account: Account) -> Figures {
+fn metrics_at_the_end(mut handle: MetricsHandle) -> Metrics {
     loop {
-        if let Some(figures) = account.closed() {
-            return figures;
+        if let Some(metrics) = handle.final_metrics() {
+            return metrics;
         }
         thread::yield_now();
     }
@@ -86,10 +86,10 @@ fn all_are_answered_once_and_nothing_is_left_behind() {
             })
             .collect();
         // The engine is dropped while requests run: they still finish.
-        let account = engine.account();
+        let handle = engine.metrics_handle();
         drop(engine);
         requests.into_iter().for_each(|request| request.join().unwrap());
-        let Figures { tokens, cached_tokens, running, waiting, .. } = final_figures(account);
+        let Metrics { tokens, cached_tokens, running, waiting, .. } = metrics_at_the_end(handle);
         assert_eq!((running, waiting), (0, 0));
         // Each token is computed once, or taken from the cache.
         let read: usize = PROMPTS.iter().map(|prompt| prompt.len() + WRITTEN - 1).sum();
@@ -119,12 +119,12 @@ fn who_is_cancelled_hears_it_at_once_and_holds_nobody_up() {
         });
         let other = engine.request(Arc::default());
         let other = thread::spawn(move || assert_eq!(write(&other, PROMPTS[0]).unwrap(), ALONE[0]));
-        let account = engine.account();
+        let handle = engine.metrics_handle();
         drop(engine);
         cancelled.store(true, Ordering::Relaxed);
         asked.join().unwrap();
         other.join().unwrap();
-        let Figures { running, waiting, .. } = final_figures(account);
+        let Metrics { running, waiting, .. } = metrics_at_the_end(handle);
         assert_eq!((running, waiting), (0, 0));
     });
 }

@@ -1,4 +1,4 @@
-//! An engine's resource limits, and its metrics.
+//! An engine's resource limits.
 
 /// An engine's resource limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,21 +17,4 @@ impl Limits {
     pub fn usable_slots(&self) -> usize {
         (self.slots - self.slots / 4).max(1)
     }
-}
-
-/// An engine's metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Steps; each is one forward pass.
-    pub steps: u64,
-    /// Tokens that went through the model.
-    pub tokens: u64,
-    /// Tokens that did not, since the cache held them from another request.
-    pub cached_tokens: u64,
-    /// Admitted requests.
-    pub running: usize,
-    /// Requests that wait for room in the cache.
-    pub waiting: usize,
-    /// KV-cache slots in use.
-    pub slots: usize,
 }

@@ -19,6 +19,7 @@
 mod interleaving_tests;
 mod limits;
 mod messages;
+mod metrics;
 mod pace;
 mod prefix_cache;
 mod progress;
@@ -28,15 +29,15 @@ mod tests;
 mod worker;
 
 use std::io;
-use std::sync::PoisonError;
 
 use ember_model::{Gpt, GptConfig};
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::mpsc::{Sender, channel};
-use crate::sync::{Arc, RwLock, thread};
-pub use limits::{Figures, Limits};
+use crate::sync::{Arc, thread};
+pub use limits::Limits;
 use messages::Message;
+pub use metrics::{Metrics, MetricsHandle};
 pub use progress::Progress;
 pub use request::Request;
 use worker::Worker;
@@ -47,26 +48,8 @@ pub struct Engine {
     to_worker: Sender<Message>,
     shape: Arc<GptConfig>,
     next: Arc<AtomicU64>,
-    account: Account,
+    metrics: MetricsHandle,
     has_ended: Arc<AtomicBool>,
-}
-
-/// A handle to an engine's metrics that outlives the engine.
-#[derive(Clone, Default)]
-pub struct Account(Arc<RwLock<Figures>>);
-
-impl Account {
-    /// The current metrics.
-    pub fn figures(&self) -> Figures {
-        *self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The final metrics, once the engine has ended and this is the last handle.
-    pub fn closed(&mut self) -> Option<Figures> {
-        // `Arc::strong_count` is not enough: it does not make the others' last writes visible.
-        let figures = Arc::get_mut(&mut self.0)?;
-        Some(*figures.get_mut().unwrap_or_else(PoisonError::into_inner))
-    }
 }
 
 impl Engine {
@@ -77,10 +60,10 @@ impl Engine {
     pub fn start(model: Gpt, limits: Limits) -> io::Result<Self> {
         let (to_worker, messages) = channel();
         let shape = Arc::new(model.config().clone());
-        let (account, has_ended) = (Account::default(), Arc::new(AtomicBool::new(false)));
-        let worker = Worker::new(model, limits, Arc::clone(&account.0), Arc::clone(&has_ended));
+        let (metrics, has_ended) = (MetricsHandle::default(), Arc::new(AtomicBool::new(false)));
+        let worker = Worker::new(model, limits, metrics.clone(), Arc::clone(&has_ended));
         thread::Builder::new().spawn(move || worker.work(&messages))?;
-        Ok(Self { to_worker, shape, next: Arc::default(), account, has_ended })
+        Ok(Self { to_worker, shape, next: Arc::default(), metrics, has_ended })
     }
 
     /// Whether a panic has ended its thread. Every request then fails with
@@ -95,13 +78,13 @@ impl Engine {
     }
 
     /// The current metrics.
-    pub fn figures(&self) -> Figures {
-        self.account.figures()
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.metrics()
     }
 
     /// A handle to the metrics that outlives the engine.
-    pub fn account(&self) -> Account {
-        self.account.clone()
+    pub fn metrics_handle(&self) -> MetricsHandle {
+        self.metrics.clone()
     }
 
     /// Opens a request. Setting `cancelled` ends it within a step.

@@ -31,15 +31,15 @@ fn never() -> Arc<AtomicBool> {
 }
 
 /// The engine's metrics once all requests are gone.
-fn settled(engine: &Engine) -> Figures {
+fn settled(engine: &Engine) -> Metrics {
     for _ in 0..1000 {
-        let figures = engine.figures();
-        if (figures.running, figures.waiting) == (0, 0) {
-            return figures;
+        let metrics = engine.metrics();
+        if (metrics.running, metrics.waiting) == (0, 0) {
+            return metrics;
         }
         thread::sleep(Duration::from_millis(5));
     }
-    panic!("requests are left behind: {:?}", engine.figures());
+    panic!("requests are left behind: {:?}", engine.metrics());
 }
 
 /// A request's prompts and configuration.
@@ -139,7 +139,7 @@ fn a_prompt_that_begins_as_another_is_read_from_there() {
     assert_eq!(read([&shared[..], &[4, 5]].concat()), 30);
     // At least two positions are always read again.
     assert_eq!(read(shared.clone()), 28);
-    assert_eq!(engine.figures().cached_tokens, 58);
+    assert_eq!(engine.metrics().cached_tokens, 58);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn an_exact_search_holds_more_than_its_text_and_no_more_than_it_reserves() {
         GenerationConfig { strategy: Strategy::Exact, max_new_tokens: new, max_nodes: 300, ..Default::default() };
     let mut held = 0;
     let mut watch = |_: Certain| {
-        held = held.max(engine.figures().slots);
+        held = held.max(engine.metrics().slots);
         ControlFlow::Continue(())
     };
     generate_batch(&engine.request(never()), &[&prompt], &Plan::new(&config), &mut watch).unwrap();
@@ -240,13 +240,13 @@ fn a_request_is_cancelled_while_it_waits_and_before_its_first_step() {
             false => ControlFlow::Continue(()),
         };
         scope.spawn(move || generate_batch(&first, &[&[1]], &Plan::new(&long), &mut until).unwrap());
-        while engine.figures().running == 0 {
+        while engine.metrics().running == 0 {
             thread::sleep(Duration::from_millis(1));
         }
         let cancelled = never();
         let second = engine.request(Arc::clone(&cancelled));
         let waits = scope.spawn(move || write(&second, &[2; 30]));
-        while engine.figures().waiting == 0 {
+        while engine.metrics().waiting == 0 {
             thread::sleep(Duration::from_millis(1));
         }
         cancelled.store(true, Ordering::Relaxed);

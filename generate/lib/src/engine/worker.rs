@@ -2,21 +2,21 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use ember_kernels::is_cpu;
 use ember_model::Gpt;
 
-use super::limits::{Figures, Limits};
+use super::limits::Limits;
 use super::messages::{Answer, Logits, Message, Query, QueryRow};
+use super::metrics::{Metrics, MetricsHandle};
 use super::pace::Pace;
 use super::prefix_cache::PrefixCache;
 use super::progress::Progress;
 use crate::error::{Error, Result};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::mpsc::{Receiver, RecvTimeoutError};
-use crate::sync::{Arc, Instant, RwLock};
+use crate::sync::{Arc, Instant};
 use crate::tokens::from_tensor;
 
 #[cfg(test)]
@@ -56,9 +56,9 @@ pub(super) struct Worker {
     /// Admitted requests, and the KV-cache slots reserved for each.
     admitted: HashMap<u64, usize>,
     pace: Pace,
-    figures: Figures,
-    /// A snapshot of the figures for other threads.
-    published: Arc<RwLock<Figures>>,
+    metrics: Metrics,
+    /// The copy of the metrics that other threads read.
+    published: MetricsHandle,
     /// Set at the end.
     has_ended: Arc<AtomicBool>,
 }
@@ -72,11 +72,11 @@ impl Drop for Worker {
 }
 
 impl Worker {
-    pub(super) fn new(model: Gpt, limits: Limits, published: Arc<RwLock<Figures>>, has_ended: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(model: Gpt, limits: Limits, published: MetricsHandle, has_ended: Arc<AtomicBool>) -> Self {
         let prefix_cache = PrefixCache::new(&model, limits);
         let (waiting, active, admitted) = (VecDeque::new(), Vec::new(), HashMap::new());
-        let (pace, figures) = (Pace::default(), Figures::default());
-        Self { model, limits, prefix_cache, waiting, active, admitted, pace, figures, published, has_ended }
+        let (pace, metrics) = (Pace::default(), Metrics::default());
+        Self { model, limits, prefix_cache, waiting, active, admitted, pace, metrics, published, has_ended }
     }
 
     /// Runs steps until all senders are gone.
@@ -179,7 +179,7 @@ impl Worker {
 
     fn activate(&mut self, query: Query) {
         let cached_tokens = self.prefix_cache.assign(query.request, &query.rows);
-        self.figures.cached_tokens += cached_tokens;
+        self.metrics.cached_tokens += cached_tokens;
         let logits = query.rows.iter().map(|_| Vec::new()).collect();
         let active = ActiveQuery { query, logits, cached_tokens };
         self.report_progress(&active);
@@ -209,8 +209,8 @@ impl Worker {
         // `make_room` may have moved rows. The logits come in the order of the cache rows.
         pieces.sort_by_cached_key(|piece| self.cache_row(piece));
         let logits = self.forward(&pieces);
-        self.figures.steps += 1;
-        self.figures.tokens += pieces.iter().map(|piece| piece.tokens() as u64).sum::<u64>();
+        self.metrics.steps += 1;
+        self.metrics.tokens += pieces.iter().map(|piece| piece.tokens() as u64).sum::<u64>();
         match logits {
             Ok(logits) => {
                 self.update_pace(&pieces, began.elapsed());
@@ -342,12 +342,12 @@ impl Worker {
         }
     }
 
-    /// Updates the figures and publishes them to other threads.
+    /// Updates the metrics and publishes them to other threads.
     fn publish(&mut self) {
-        let Self { figures, prefix_cache, waiting, admitted, .. } = self;
-        (figures.running, figures.waiting) = (admitted.len(), waiting.len());
-        figures.slots = prefix_cache.in_use();
-        *self.published.write().unwrap_or_else(PoisonError::into_inner) = *figures;
+        let Self { metrics, prefix_cache, waiting, admitted, .. } = self;
+        (metrics.running, metrics.waiting) = (admitted.len(), waiting.len());
+        metrics.slots = prefix_cache.in_use();
+        self.published.publish(*metrics);
     }
 }
 

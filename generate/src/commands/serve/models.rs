@@ -10,7 +10,7 @@ use burn::tensor::Device;
 use ember_cli::program::{Notes, UsageError};
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::FolderSettings;
-use ember_decoding::engine::{Account, Engine, Figures, Limits};
+use ember_decoding::engine::{Engine, Limits, Metrics, MetricsHandle};
 use ember_decoding::load::{EndTokens, load, opening};
 use ember_decoding::stream::token_text;
 use ember_model::{GptConfig, WeightType, folder::read_config};
@@ -116,7 +116,7 @@ pub(super) struct Models {
     /// Held while a model loads, so that no model is loaded twice, and no two at once: memory may
     /// not suffice for both.
     load_lock: Arc<tokio::sync::Mutex<()>>,
-    accounts: Mutex<Accounts>,
+    engine_metrics: Mutex<EngineMetrics>,
     /// Models whose unusable template was reported: once each, however often they are loaded.
     template_reported: Mutex<BTreeSet<String>>,
     /// Receives these reports.
@@ -125,12 +125,13 @@ pub(super) struct Models {
     pub(super) created: u64,
 }
 
-/// Counters of all engines, including those of evicted models.
+/// Metrics of all engines, including those of evicted models.
 #[derive(Default)]
-struct Accounts {
-    open: Vec<Account>,
+struct EngineMetrics {
+    /// Those of engines that run.
+    running: Vec<MetricsHandle>,
     /// Totals of engines that have ended.
-    closed: Passes,
+    ended: Passes,
 }
 
 /// Forward passes of models, and the tokens in them.
@@ -141,7 +142,7 @@ pub(super) struct Passes {
 }
 
 impl Passes {
-    fn plus(self, Figures { steps, tokens, .. }: Figures) -> Self {
+    fn plus(self, Metrics { steps, tokens, .. }: Metrics) -> Self {
         Self { steps: self.steps + steps, tokens: self.tokens + tokens }
     }
 }
@@ -166,9 +167,9 @@ impl Models {
     /// When two models have the same name.
     pub(super) fn new(served: Served, options: LoadOptions) -> Result<Self> {
         served.check_names()?;
-        let (loaded, load_lock, accounts, template_reported) = Default::default();
+        let (loaded, load_lock, engine_metrics, template_reported) = Default::default();
         let (notes, created) = (Notes::new(true), now());
-        Ok(Self { served, options, loaded, load_lock, accounts, template_reported, notes, created })
+        Ok(Self { served, options, loaded, load_lock, engine_metrics, template_reported, notes, created })
     }
 
     /// All models available now.
@@ -267,7 +268,7 @@ impl Models {
     /// Number of models that occupy memory: loaded ones, and evicted ones whose engine still runs.
     pub(super) fn engine_count(&self) -> usize {
         self.passes();
-        lock(&self.accounts).open.len()
+        lock(&self.engine_metrics).running.len()
     }
 
     /// Type in which the matrices are stored.
@@ -289,14 +290,14 @@ impl Models {
 
     /// Passes since the server started.
     pub(super) fn passes(&self) -> Passes {
-        let mut accounts = lock(&self.accounts);
-        let Accounts { open, closed } = &mut *accounts;
-        open.retain_mut(|account| {
-            let last = account.closed();
-            *closed = last.map_or(*closed, |figures| closed.plus(figures));
+        let mut engine_metrics = lock(&self.engine_metrics);
+        let EngineMetrics { running, ended } = &mut *engine_metrics;
+        running.retain_mut(|handle| {
+            let last = handle.final_metrics();
+            *ended = last.map_or(*ended, |metrics| ended.plus(metrics));
             last.is_none()
         });
-        open.iter().fold(*closed, |passes, account| passes.plus(account.figures()))
+        running.iter().fold(*ended, |passes, handle| passes.plus(handle.metrics()))
     }
 
     fn load(&self, NamedFolder { name, folder }: &NamedFolder) -> Result<Model> {
@@ -322,7 +323,7 @@ impl Models {
             usable_slots: limits.usable_slots(),
             engine: Engine::start(model, limits).context("cannot start a thread for the model")?,
         };
-        lock(&self.accounts).open.push(model.engine.account());
+        lock(&self.engine_metrics).running.push(model.engine.metrics_handle());
         Ok(model)
     }
 

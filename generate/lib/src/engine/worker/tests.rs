@@ -24,7 +24,8 @@ fn ask(worker: &mut Worker, request: u64, ids: &[u32], from: Option<usize>) -> i
 fn every_step_extends_the_text_and_reads_no_more_than_a_piece_of_the_prompt_beside_it() {
     let shape = GptConfig::new(11, CONTEXT, 2, 2, 40);
     let model = Gpt::for_inference(&shape, &Random { seed: 3 }, WeightType::F32, &Device::flex()).unwrap();
-    let mut worker = Worker::new(model, Limits { tokens_per_step: 4, slots: 500 }, Arc::default(), Arc::default());
+    let limits = Limits { tokens_per_step: 4, slots: 500 };
+    let mut worker = Worker::new(model, limits, MetricsHandle::default(), Arc::default());
     let mut text = vec![1, 2];
     let is_begun = ask(&mut worker, 0, &text, None);
     worker.run_step();
@@ -32,10 +33,10 @@ fn every_step_extends_the_text_and_reads_no_more_than_a_piece_of_the_prompt_besi
     let (is_read, mut steps) = (ask(&mut worker, 1, &[3; 60], None), 0);
     while !is_read() {
         text.push(1);
-        let (is_extended, before) = (ask(&mut worker, 0, &text, Some(0)), worker.figures.tokens);
+        let (is_extended, before) = (ask(&mut worker, 0, &text, Some(0)), worker.metrics.tokens);
         worker.run_step();
         assert!(is_extended(), "in step {steps}");
-        let read = worker.figures.tokens - before - 1;
+        let read = worker.metrics.tokens - before - 1;
         assert!(read <= 4, "{read} in step {steps}");
         steps += 1;
     }
