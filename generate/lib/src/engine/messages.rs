@@ -9,12 +9,16 @@ use crate::sync::{Arc, atomic::AtomicBool, mpsc::SyncSender};
 /// A message from a request to the engine.
 pub(super) enum Message {
     Query(Query),
-    /// The request with this number has ended.
+    /// The request with this number has ended; [`Query`] says what a request is here.
     Left(u64),
 }
 
 /// A query for the logits after some ids.
+///
+/// To the engine's thread, a request is one call of `Continues::sequences`, from its first query
+/// until its rows are dropped. A `Request` may make several such calls.
 pub(super) struct Query {
+    /// The request's number, counted over the whole engine.
     pub(super) request: u64,
     /// Most KV-cache slots that the request will need.
     pub(super) slots: usize,

@@ -47,7 +47,8 @@ use worker::Worker;
 pub struct Engine {
     to_worker: Sender<Message>,
     shape: Arc<GptConfig>,
-    next: Arc<AtomicU64>,
+    /// The number for the next set of rows, counted over all requests.
+    next_number: Arc<AtomicU64>,
     metrics: MetricsHandle,
     has_ended: Arc<AtomicBool>,
 }
@@ -63,7 +64,7 @@ impl Engine {
         let (metrics, has_ended) = (MetricsHandle::default(), Arc::new(AtomicBool::new(false)));
         let worker = Worker::new(model, limits, metrics.clone(), Arc::clone(&has_ended));
         thread::Builder::new().spawn(move || worker.work(&messages))?;
-        Ok(Self { to_worker, shape, next: Arc::default(), metrics, has_ended })
+        Ok(Self { to_worker, shape, next_number: Arc::default(), metrics, has_ended })
     }
 
     /// Whether a panic has ended its thread. Every request then fails with
@@ -89,6 +90,6 @@ impl Engine {
 
     /// Opens a request. Setting `cancelled` ends it within a step.
     pub fn request(&self, cancelled: Arc<AtomicBool>) -> Request {
-        Request::new(self.to_worker.clone(), Arc::clone(&self.shape), Arc::clone(&self.next), cancelled)
+        Request::new(self.to_worker.clone(), Arc::clone(&self.shape), Arc::clone(&self.next_number), cancelled)
     }
 }

@@ -17,7 +17,7 @@ pub struct Request {
     to_worker: Sender<Message>,
     shape: Arc<GptConfig>,
     /// The number for the next set of rows, counted over all requests.
-    next: Arc<AtomicU64>,
+    next_number: Arc<AtomicU64>,
     cancelled: Arc<AtomicBool>,
     cached_tokens: AtomicU64,
     on_progress: Option<OnProgress>,
@@ -27,10 +27,10 @@ impl Request {
     pub(super) fn new(
         to_worker: Sender<Message>,
         shape: Arc<GptConfig>,
-        next: Arc<AtomicU64>,
+        next_number: Arc<AtomicU64>,
         cancelled: Arc<AtomicBool>,
     ) -> Self {
-        Self { to_worker, shape, next, cancelled, cached_tokens: AtomicU64::new(0), on_progress: None }
+        Self { to_worker, shape, next_number, cancelled, cached_tokens: AtomicU64::new(0), on_progress: None }
     }
 
     /// Adds a callback for prefill progress, called before the first step and after each. It runs
@@ -51,7 +51,7 @@ impl Continues for Request {
     }
 
     fn sequences<'s>(&'s self, prompts: &[&[u32]], slots: usize) -> Box<dyn Sequences + 's> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         Box::new(RequestRows::new(self, number, prompts, slots))
     }
 }
@@ -59,6 +59,7 @@ impl Continues for Request {
 /// Rows of one request, whose logits the engine computes.
 struct RequestRows<'a> {
     request: &'a Request,
+    /// Their number, by which the engine knows them.
     number: u64,
     /// Most KV-cache slots that it will need.
     slots: usize,
