@@ -1,5 +1,5 @@
 //! How to declare an operation with a gradient: a type that holds the arguments that are not
-//! tensors (`LayerNorm { epsilon, .. }`), with an implementation of [`Operation`] for each kind of
+//! tensors (`QkNorm { epsilon, heads }`), with an implementation of [`Operation`] for each kind of
 //! device. [`apply`] finds the device and, where gradients are wanted, records the call.
 
 use std::fmt::Debug;

@@ -1,27 +1,27 @@
 //! LayerNorm and RMSNorm on the CPU: row by row in forward and backward, with the statistics
 //! recomputed instead of stored.
 
-use super::Norm;
+use super::{LayerNorm, RmsNorm};
 use crate::{cpu::prelude::*, simd::sum_of};
 
 /// Rows per task: enough work to be worth a task, and the unit in which the weights' gradients are
 /// summed.
 pub(crate) const ROWS: usize = 32;
 
-impl Operation<Flex, 3> for Norm {
+impl Operation<Flex, 3> for LayerNorm {
     type Kept = [FlexTensor; 2];
 
     fn begins_branch(&self) -> bool {
-        self.begins_branch
+        self.0.begins_branch
     }
 
     fn forward(&self, inputs: [FlexTensor; 3]) -> ([FlexTensor; 1], Self::Kept) {
         let [x, weight, bias] = inputs.map(contiguous);
         let (weights, biases) = (values(&weight), values(&bias));
         let y = by_rows(ROWS, [(values(&x), weights.len())], weights.len(), |[x], y| {
-            layer_norm_rows(x, weights, biases, y, self.epsilon)
+            layer_norm_rows(x, weights, biases, y, self.0.epsilon)
         });
-        ([stored(y, x.layout().shape().clone(), self.to.into())], [x, weight])
+        ([stored(y, x.layout().shape().clone(), self.0.to.into())], [x, weight])
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 3] {
@@ -29,34 +29,34 @@ impl Operation<Flex, 3> for Norm {
         let n = weight.len();
         let (dx, mut dweight) = backward_by_rows(values(&x), values(&dy), [n, 2 * n], |x, dy, dx, sums| {
             let (dweight, dbias) = sums.split_at_mut(n);
-            layer_norm_rows_backward(x, weight, dy, dx, dweight, dbias, self.epsilon);
+            layer_norm_rows_backward(x, weight, dy, dx, dweight, dbias, self.0.epsilon);
         });
         let dbias = dweight.split_off(n);
         [new(dx, x.layout().shape().clone()), new(dweight, [n]), new(dbias, [n])]
     }
 }
 
-impl Operation<Flex, 2> for Norm {
+impl Operation<Flex, 2> for RmsNorm {
     type Kept = [FlexTensor; 2];
 
     fn begins_branch(&self) -> bool {
-        self.begins_branch
+        self.0.begins_branch
     }
 
     fn forward(&self, inputs: [FlexTensor; 2]) -> ([FlexTensor; 1], Self::Kept) {
         let [x, weight] = inputs.map(contiguous);
         let weights = values(&weight);
         let y = by_rows(ROWS, [(values(&x), weights.len())], weights.len(), |[x], y| {
-            rms_norm_rows(x, weights, y, self.epsilon)
+            rms_norm_rows(x, weights, y, self.0.epsilon)
         });
-        ([stored(y, x.layout().shape().clone(), self.to.into())], [x, weight])
+        ([stored(y, x.layout().shape().clone(), self.0.to.into())], [x, weight])
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 2] {
         let (dy, weight) = (float32(dy), values(&weight));
         let n = weight.len();
         let (dx, dweight) = backward_by_rows(values(&x), values(&dy), [n, n], |x, dy, dx, dweight| {
-            rms_norm_rows_backward(x, weight, dy, dx, dweight, self.epsilon);
+            rms_norm_rows_backward(x, weight, dy, dx, dweight, self.0.epsilon);
         });
         [new(dx, x.layout().shape().clone()), new(dweight, [n])]
     }

@@ -5,47 +5,47 @@
 use burn::tensor::FloatDType;
 use burn_cubecl::kernel::slice;
 
-use super::Norm;
+use super::{LayerNorm, RmsNorm};
 use crate::{gpu::prelude::*, gpu::sum::over_lanes, gpu::sum::sum_groups};
 
-impl Operation<CubeBackend, 3> for Norm {
+impl Operation<CubeBackend, 3> for LayerNorm {
     type Kept = [CubeTensor; 2];
 
     fn begins_branch(&self) -> bool {
-        self.begins_branch
+        self.0.begins_branch
     }
 
     fn forward(&self, [x, weight, bias]: [CubeTensor; 3]) -> ([CubeTensor; 1], Self::Kept) {
-        ([forward(x.clone(), weight.clone(), Some(bias), self.epsilon, self.to)], [x, weight])
+        ([forward(x.clone(), weight.clone(), Some(bias), self.0.epsilon, self.0.to)], [x, weight])
     }
 
     fn backward(&self, kept: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
-        with_halves(backward(kept, dy, None, self.epsilon, NormKind::Layer))
+        with_halves(backward(kept, dy, None, self.0.epsilon, NormKind::Layer))
     }
 
     // The weights' gradients are never added to existing ones.
     fn backward_onto(&self, kept: Self::Kept, dy: CubeTensor, [dx, ..]: [Option<CubeTensor>; 3]) -> [CubeTensor; 3] {
-        with_halves(backward(kept, dy, dx, self.epsilon, NormKind::Layer))
+        with_halves(backward(kept, dy, dx, self.0.epsilon, NormKind::Layer))
     }
 }
 
-impl Operation<CubeBackend, 2> for Norm {
+impl Operation<CubeBackend, 2> for RmsNorm {
     type Kept = [CubeTensor; 2];
 
     fn begins_branch(&self) -> bool {
-        self.begins_branch
+        self.0.begins_branch
     }
 
     fn forward(&self, [x, weight]: [CubeTensor; 2]) -> ([CubeTensor; 1], Self::Kept) {
-        ([forward(x.clone(), weight.clone(), None, self.epsilon, self.to)], [x, weight])
+        ([forward(x.clone(), weight.clone(), None, self.0.epsilon, self.0.to)], [x, weight])
     }
 
     fn backward(&self, kept: Self::Kept, dy: CubeTensor) -> [CubeTensor; 2] {
-        backward(kept, dy, None, self.epsilon, NormKind::Rms)
+        backward(kept, dy, None, self.0.epsilon, NormKind::Rms)
     }
 
     fn backward_onto(&self, kept: Self::Kept, dy: CubeTensor, [dx, _]: [Option<CubeTensor>; 2]) -> [CubeTensor; 2] {
-        backward(kept, dy, dx, self.epsilon, NormKind::Rms)
+        backward(kept, dy, dx, self.0.epsilon, NormKind::Rms)
     }
 }
 
@@ -173,10 +173,11 @@ pub struct Layout {
     all: usize,
 }
 
-/// The reciprocal of a row's root mean square, after subtracting the mean for LayerNorm.
-/// `values` are this unit's vectors of the row; those beyond `width` are arbitrary.
+/// Subtracts a LayerNorm's mean from `values`, in place, then returns the reciprocal of the row's
+/// root mean square. `values` are this unit's vectors of the row; those beyond `width` are
+/// arbitrary.
 #[cube]
-fn row_scale<N: Size>(
+fn centre_and_scale<N: Size>(
     values: &mut Array<Vector<f32, N>>,
     scratch: &mut Shared<[f32]>,
     width: usize,
@@ -243,7 +244,7 @@ pub fn forward_rows<X: Float, O: Float, N: Size>(
             values[i] = Vector::cast_from(x[first + column]);
         }
     }
-    let scale = row_scale::<N>(&mut values, &mut scratch, layout.width, epsilon, share);
+    let scale = centre_and_scale::<N>(&mut values, &mut scratch, layout.width, epsilon, share);
     #[unroll]
     for i in 0..share.each {
         let column = i * lanes + lane;
@@ -314,7 +315,7 @@ pub fn backward_rows<X: Float, D: Float, N: Size>(
                 g[i] = Vector::cast_from(dy[first + column]);
             }
         }
-        let scale = row_scale::<N>(&mut h, &mut scratch, width, epsilon, share);
+        let scale = centre_and_scale::<N>(&mut h, &mut scratch, width, epsilon, share);
 
         let mut sum_g = Vector::<f32, N>::new(f32::new(0.0));
         let mut sum_gh = Vector::<f32, N>::new(f32::new(0.0));

@@ -18,17 +18,16 @@ pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, norm
     // Adding zeros costs next to nothing, and their gradient is never used.
     let bias = bias.unwrap_or_else(|| Tensor::zeros(weight.dims(), &weight.device()));
     let inputs = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
-    apply(norm, inputs)
+    apply(LayerNorm(norm), inputs)
 }
 
 /// Divides each row of a float32 `x` `[batch, time, n_embd]` by its root mean square, then scales
 /// it ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), equation 4).
 pub fn rms_norm(x: Tensor<3>, weight: Tensor<1>, norm: Norm) -> Tensor<3> {
-    apply(norm, [x.into_dispatch(), weight.into_dispatch()])
+    apply(RmsNorm(norm), [x.into_dispatch(), weight.into_dispatch()])
 }
 
-/// The parameters of a norm other than its tensors. As an operation it is LayerNorm with three
-/// inputs, the last the bias, and RMSNorm with two.
+/// The parameters of a norm other than its tensors.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm {
     epsilon: f32,
@@ -48,6 +47,12 @@ impl Norm {
         Self { begins_branch: true, ..self }
     }
 }
+
+#[derive(Clone, Debug)]
+struct LayerNorm(Norm);
+
+#[derive(Clone, Debug)]
+struct RmsNorm(Norm);
 
 /// LayerNorm over the last dimension of `x` `[batch, time, n_embd]`.
 #[cfg(test)]
