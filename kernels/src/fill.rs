@@ -16,19 +16,20 @@ pub fn unfilled<T: Pod>(length: usize) -> Vec<T> {
     values
 }
 
-/// Computes `width` values for each row of the inputs `of`, which are given with their own row
-/// widths. Each task calls `f` on up to `at_once` rows of every input and the same rows of the
-/// result, which it fills.
+/// Computes `out_width` values for each row of the inputs, which are given with their own row
+/// widths. Each task calls `f` on up to `rows_per_task` rows of every input and the same rows of
+/// the result, which it fills.
 pub fn by_rows<A: Sync, B: Pod + Send, const N: usize>(
-    at_once: usize,
-    of: [(&[A], usize); N],
-    width: usize,
+    rows_per_task: usize,
+    inputs: [(&[A], usize); N],
+    out_width: usize,
     f: impl Fn([&[A]; N], &mut [B]) + Sync,
 ) -> Vec<B> {
-    let mut y = unfilled(of[0].0.len() / of[0].1 * width);
-    y.par_chunks_mut(at_once * width).enumerate().for_each(|(task, y)| {
-        let first = task * at_once;
-        f(of.map(|(x, each)| &x[first * each..][..y.len() / width * each]), y);
+    let (first_input, first_width) = inputs[0];
+    let mut out = unfilled(first_input.len() / first_width * out_width);
+    out.par_chunks_mut(rows_per_task * out_width).enumerate().for_each(|(task, out)| {
+        let (first_row, rows) = (task * rows_per_task, out.len() / out_width);
+        f(inputs.map(|(values, width)| &values[first_row * width..][..rows * width]), out);
     });
-    y
+    out
 }

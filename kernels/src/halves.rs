@@ -20,14 +20,14 @@ const PIECE: usize = 1024;
 
 /// Applies `f`, which computes in float32, to bfloat16 inputs and rounds its result to bfloat16.
 /// The float32 values stay in the cache.
-pub fn in_float32<const N: usize>(of: [&[bf16]; N], f: impl Fn([&[f32]; N], &mut [f32]) + Sync) -> Vec<bf16> {
-    let mut y = unfilled(of[0].len());
+pub fn in_float32<const N: usize>(inputs: [&[bf16]; N], f: impl Fn([&[f32]; N], &mut [f32]) + Sync) -> Vec<bf16> {
+    let mut y = unfilled(inputs[0].len());
     y.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, y)| {
         let (mut wide, mut result) = ([[0f32; PIECE]; N], [0f32; PIECE]);
         for (piece, y) in y.chunks_mut(PIECE).enumerate() {
             let first = chunk * CHUNK + piece * PIECE;
-            for (wide, of) in wide.iter_mut().zip(of) {
-                widen_bf16(&of[first..][..y.len()], &mut wide[..y.len()]);
+            for (wide, input) in wide.iter_mut().zip(inputs) {
+                widen_bf16(&input[first..][..y.len()], &mut wide[..y.len()]);
             }
             f(std::array::from_fn(|i| &wide[i][..y.len()]), &mut result[..y.len()]);
             narrow_bf16(&result[..y.len()], y);

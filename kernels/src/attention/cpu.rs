@@ -25,8 +25,8 @@ impl Operation<Flex, 1> for CausalAttention {
         } else {
             forward::<f32>(values(&float32(qkv.clone())), layout)
         };
-        let y = stored(y, with_width(&qkv, self.heads.query_width()), qkv.dtype());
-        let log_sums = new(log_sums, [layout.batch * self.heads.n_head, layout.time]);
+        let y = tensor_of_type(y, with_width(&qkv, self.heads.query_width()), qkv.dtype());
+        let log_sums = tensor_of(log_sums, [layout.batch * self.heads.n_head, layout.time]);
         ([y.clone()], [qkv, y, log_sums])
     }
 
@@ -38,7 +38,7 @@ impl Operation<Flex, 1> for CausalAttention {
         } else {
             backward::<f32>(given.map(float32).each_ref().map(values), log_sums, layout)
         };
-        [stored(dqkv, shape, dtype)]
+        [tensor_of_type(dqkv, shape, dtype)]
     }
 }
 

@@ -97,16 +97,16 @@ fn tensor_cores_support(qkv: &CubeTensor, head_size: usize) -> bool {
 const CHECK_TIME: usize = 100;
 
 fn small_attention_agrees(like: &CubeTensor, head_size: usize) -> bool {
-    let of = CausalAttention { heads: Heads { n_head: 2, n_kv_head: 1, head_size }, dropout: None };
-    let heads = of.heads;
+    let attention = CausalAttention { heads: Heads { n_head: 2, n_kv_head: 1, head_size }, dropout: None };
+    let heads = attention.heads;
     let qkv = noise(like, [1, CHECK_TIME, heads.width()], 2.0);
-    let forward = [Engine::Units, Engine::TensorCores].map(|engine| attend(engine, &of, qkv.clone()));
+    let forward = [Engine::Units, Engine::TensorCores].map(|engine| attend(engine, &attention, qkv.clone()));
     let [plain, fast] = forward.clone().map(|(y, _log_sums)| read(y));
     let [plain_gradient, fast_gradient] = if cfg!(feature = "autodiff") {
         let dy = noise(like, [1, CHECK_TIME, heads.query_width()], 1.0);
         [Engine::Units, Engine::TensorCores].map(|engine| {
             let (y, log_sums) = forward[0].clone();
-            read(backward(engine, &of, [qkv.clone(), y, log_sums], dy.clone()))
+            read(backward(engine, &attention, [qkv.clone(), y, log_sums], dy.clone()))
         })
     } else {
         [Vec::new(), Vec::new()]

@@ -266,10 +266,15 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
 
 /// The gradient of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, given the forward's
 /// output `y` and log-sum-exps, with the tiles multiplied by `engine`.
-pub(super) fn backward(engine: Engine, of: &CausalAttention, kept: [CubeTensor; 3], dy: CubeTensor) -> CubeTensor {
+pub(super) fn backward(
+    engine: Engine,
+    attention: &CausalAttention,
+    kept: [CubeTensor; 3],
+    dy: CubeTensor,
+) -> CubeTensor {
     let [qkv, y, log_sums] = kept;
     let [qkv, y, dy] = [qkv, y, dy].map(contiguous);
-    let shape = Shape::new(&qkv, of.heads, engine.widest(), of.dropout);
+    let shape = Shape::new(&qkv, attention.heads, engine.widest(), attention.dropout);
     let (vector, n_head, dqkv) = (shape.vector_size, shape.heads.n_head, unfilled_like(&qkv));
     let dots = unfilled(&y, [shape.batch * n_head, shape.time], DType::F32);
     let (rows, (_, together)) = (shape.batch * shape.time * n_head, row_units(shape.vectors()));

@@ -150,10 +150,10 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
 /// Attention of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`: the output `[batch, time,
 /// n_head head_size]`, and the log-sum-exp of each row of scores, `[batch * n_head, time]` in
 /// float32. The tiles are multiplied by `engine`.
-pub(super) fn attend(engine: Engine, of: &CausalAttention, qkv: CubeTensor) -> (CubeTensor, CubeTensor) {
+pub(super) fn attend(engine: Engine, attention: &CausalAttention, qkv: CubeTensor) -> (CubeTensor, CubeTensor) {
     let qkv = contiguous(qkv);
-    let shape = Shape::new(&qkv, of.heads, engine.widest(), of.dropout);
-    let y = unfilled(&qkv, [shape.batch, shape.time, of.heads.query_width()], qkv.dtype);
+    let shape = Shape::new(&qkv, attention.heads, engine.widest(), attention.dropout);
+    let y = unfilled(&qkv, [shape.batch, shape.time, attention.heads.query_width()], qkv.dtype);
     let log_sums = attend_into(engine, &qkv, &y, shape);
     (y, log_sums)
 }

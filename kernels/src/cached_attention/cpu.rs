@@ -18,7 +18,7 @@ pub fn attend(qkv: Tensor<3>, cache: [Tensor<3>; 2], heads: Heads, places: &Plac
     let dtype = qkv.dtype();
     let (qkv, [mut all_keys, mut all_values]) = (float32(qkv), cache.map(|tensor| contiguous(flex(tensor))));
     let y = attend_rows(values(&qkv), values_mut(&mut all_keys), values_mut(&mut all_values), heads, rows);
-    let y = stored(y, with_width(&qkv, heads.query_width()), dtype);
+    let y = tensor_of_type(y, with_width(&qkv, heads.query_width()), dtype);
     (from_flex(y), [all_keys, all_values].map(from_flex))
 }
 
@@ -114,7 +114,7 @@ impl<'a> Cache<'a> {
     fn of(&self, head: usize) -> [&'a [f32]; 2] {
         let length = self.slots * self.heads.head_size;
         let start = self.heads.serving(head) * length;
-        [self.keys, self.values].map(|of| &of[start..][..length])
+        [self.keys, self.values].map(|all| &all[start..][..length])
     }
 }
 
@@ -199,14 +199,14 @@ fn softmax(row: &mut [f32], scale: f32) {
 
 /// A head's keys or values in the order of `slots`: a slice of the cache if they are adjacent,
 /// otherwise a copy in `buffer`.
-fn gathered<'a>(of: &'a [f32], slots: &[u32], head_size: usize, buffer: &'a mut Vec<f32>) -> &'a [f32] {
+fn gathered<'a>(head: &'a [f32], slots: &[u32], head_size: usize, buffer: &'a mut Vec<f32>) -> &'a [f32] {
     let first = slots[0] as usize;
     if slots.iter().enumerate().all(|(i, &slot)| slot as usize == first + i) {
-        return &of[first * head_size..][..slots.len() * head_size];
+        return &head[first * head_size..][..slots.len() * head_size];
     }
     buffer.clear();
     for &slot in slots {
-        buffer.extend_from_slice(&of[slot as usize * head_size..][..head_size]);
+        buffer.extend_from_slice(&head[slot as usize * head_size..][..head_size]);
     }
     buffer
 }
@@ -222,11 +222,11 @@ struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// A position's head in `of`, which is keys or values.
+    /// A position's head in `keys_or_values`, which are this head's.
     #[inline(always)]
-    fn head(&self, of: &[f32], position: usize) -> *const f32 {
+    fn head(&self, keys_or_values: &[f32], position: usize) -> *const f32 {
         // `attend_rows` has checked every slot.
-        of.as_ptr().wrapping_add(self.slots[position] as usize * self.head_size)
+        keys_or_values.as_ptr().wrapping_add(self.slots[position] as usize * self.head_size)
     }
 
     /// Prefetches what is read [`AHEAD`] positions later; the values follow the keys. When several
@@ -235,13 +235,13 @@ impl Seen<'_> {
     #[inline(always)]
     fn prefetch(&self, of_keys: bool, position: usize, n: usize) {
         let (later, seen) = (position + AHEAD, self.slots.len());
-        let (of, later) = match of_keys {
+        let (keys_or_values, later) = match of_keys {
             true if later < seen => (self.keys, later),
             true => (self.values, later - seen),
             false => (self.values, later),
         };
         if later < seen {
-            prefetch::<1, _>(self.head(of, later), n * size_of::<f32>());
+            prefetch::<1, _>(self.head(keys_or_values, later), n * size_of::<f32>());
         }
     }
 }

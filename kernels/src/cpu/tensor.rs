@@ -55,8 +55,8 @@ pub fn float32(tensor: FlexTensor) -> FlexTensor {
     let tensor = contiguous(tensor);
     let shape = tensor.layout().shape().clone();
     match tensor.dtype() {
-        DType::BF16 => new(converted(values(&tensor), widen_bf16), shape),
-        DType::F16 => new(converted(values::<f16>(&tensor), widen_f16), shape),
+        DType::BF16 => tensor_of(converted(values(&tensor), widen_bf16), shape),
+        DType::F16 => tensor_of(converted(values::<f16>(&tensor), widen_f16), shape),
         _ => Flex::float_cast(tensor, FloatDType::F32),
     }
 }
@@ -66,19 +66,19 @@ pub fn cast(tensor: FlexTensor, dtype: FloatDType) -> FlexTensor {
     let tensor = float32(tensor);
     let shape = tensor.layout().shape().clone();
     match dtype {
-        FloatDType::BF16 => new(converted(values(&tensor), narrow_bf16), shape),
-        FloatDType::F16 => new(converted(values(&tensor), narrow_f16), shape),
+        FloatDType::BF16 => tensor_of(converted(values(&tensor), narrow_bf16), shape),
+        FloatDType::F16 => tensor_of(converted(values(&tensor), narrow_f16), shape),
         _ => Flex::float_cast(tensor, dtype),
     }
 }
 
 /// A tensor of these values in `dtype`: a kernel's output has the type of its input.
-pub fn stored(values: Vec<f32>, shape: impl Into<Shape>, dtype: DType) -> FlexTensor {
-    cast(new(values, shape), dtype.into())
+pub fn tensor_of_type(values: Vec<f32>, shape: impl Into<Shape>, dtype: DType) -> FlexTensor {
+    cast(tensor_of(values, shape), dtype.into())
 }
 
 /// A tensor that owns `values`.
-pub fn new<T: Element>(values: Vec<T>, shape: impl Into<Shape>) -> FlexTensor {
+pub fn tensor_of<T: Element>(values: Vec<T>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), T::dtype())
 }
 

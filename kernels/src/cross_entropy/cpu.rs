@@ -25,7 +25,7 @@ impl Operation<Flex, 1, 2> for CrossEntropy {
             .collect();
         let mean = |which: usize| losses.iter().map(|losses| losses[which]).sum::<f64>() / rows as f64;
         let means = [f64::from(self.factor) * mean(0), mean(1)];
-        (means.map(|mean| new(vec![mean as f32], [1])), gradient)
+        (means.map(|mean| tensor_of(vec![mean as f32], [1])), gradient)
     }
 
     fn backward(&self, gradient: FlexTensor, dy: FlexTensor) -> [FlexTensor; 1] {

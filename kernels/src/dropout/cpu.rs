@@ -20,7 +20,7 @@ impl Operation<Flex, 1> for DropoutMask {
 /// the backward.
 pub fn dropped(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
     let x = contiguous(x);
-    new(masked(values(&x), mask), x.layout().shape().clone())
+    tensor_of(masked(values(&x), mask), x.layout().shape().clone())
 }
 
 /// Values per task.

@@ -16,7 +16,7 @@ impl Operation<Flex, 1> for Embed {
         let (ids, dy) = (int32(flex(self.ids.clone())), float32(dy));
         let [_, _, n_embd] = dims(&dy);
         let size = [self.rows, n_embd];
-        [new(backward(values(&ids), values(&dy), size), size)]
+        [tensor_of(backward(values(&ids), values(&dy), size), size)]
     }
 }
 

@@ -30,13 +30,13 @@ pub fn gelu_backward(x: FlexTensor, dy: FlexTensor) -> FlexTensor {
 
 /// Applies `f` elementwise, in float32, to tensors of one shape; the result has the type of the
 /// first.
-fn of_each<const N: usize>(of: [FlexTensor; N], f: impl Fn([&[f32]; N], &mut [f32]) + Sync) -> FlexTensor {
-    let (dtype, shape) = (of[0].dtype(), of[0].layout().shape().clone());
-    if is_bf16(&of[0]) {
-        return new(in_float32(of.map(bfloat16).each_ref().map(values), f), shape);
+fn of_each<const N: usize>(inputs: [FlexTensor; N], f: impl Fn([&[f32]; N], &mut [f32]) + Sync) -> FlexTensor {
+    let (dtype, shape) = (inputs[0].dtype(), inputs[0].layout().shape().clone());
+    if is_bf16(&inputs[0]) {
+        return tensor_of(in_float32(inputs.map(bfloat16).each_ref().map(values), f), shape);
     }
-    let of = of.map(float32);
-    stored(by_rows(CHUNK, of.each_ref().map(|x| (values(x), 1)), 1, f), shape, dtype)
+    let inputs = inputs.map(float32);
+    tensor_of_type(by_rows(CHUNK, inputs.each_ref().map(|x| (values(x), 1)), 1, f), shape, dtype)
 }
 
 simd_versions! {

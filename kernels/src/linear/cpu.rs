@@ -91,7 +91,7 @@ impl LinearOnto {
         } else {
             times_float32(values(&float32(x)), values(&float32(weight)), n_out, added)
         };
-        new(y, residual.layout().shape().clone())
+        tensor_of(y, residual.layout().shape().clone())
     }
 
     /// The gradient of the branch, in type `dtype`, given that of the sum.
@@ -119,7 +119,7 @@ impl Operation<Flex, 2> for Unembed {
                 rows => times_transposed(rows, values(&weight), n_embd),
             }
         };
-        ([new(y, with_width(&x, vocab))], [x, weight])
+        ([tensor_of(y, with_width(&x, vocab))], [x, weight])
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 2] {
@@ -131,7 +131,7 @@ impl Operation<Flex, 2> for Unembed {
         } else {
             unembed_backward::<f32>(given.map(float32).each_ref().map(values), size[1])
         };
-        [stored(dx, shape, dtype), new(dweight, size)]
+        [tensor_of_type(dx, shape, dtype), tensor_of(dweight, size)]
     }
 }
 
@@ -142,9 +142,9 @@ fn linear(x: FlexTensor, weight: FlexTensor, bias: Option<FlexTensor>) -> FlexTe
     let bias = bias.map(float32);
     let added = Added { bias: bias.as_ref().map(values), residual: None };
     if is_bf16(&weight) {
-        return new(times::<bf16, bf16>(values(&bfloat16(x)), values(&contiguous(weight)), n_out, added), shape);
+        return tensor_of(times::<bf16, bf16>(values(&bfloat16(x)), values(&contiguous(weight)), n_out, added), shape);
     }
-    stored(times_float32(values(&float32(x)), values(&float32(weight)), n_out, added), shape, dtype)
+    tensor_of_type(times_float32(values(&float32(x)), values(&float32(weight)), n_out, added), shape, dtype)
 }
 
 // The weights' gradients stay float32, as the weights are: they are not rounded.
@@ -161,7 +161,7 @@ fn linear_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTe
         column_sums(values(&float32(dy.clone())), n_out, |sums, row, _| add(sums, row))
     };
     let [dx, dweight] = product_backward(x, weight, dy);
-    [dx, dweight, new(dbias, [n_out])]
+    [dx, dweight, tensor_of(dbias, [n_out])]
 }
 
 /// Gradients of `x` and the weight.
@@ -171,10 +171,10 @@ fn product_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexT
     let (is_half, given) = (is_bf16(&weight), [x, weight, dy]);
     if is_half {
         let (dx, dweight) = backward::<bf16>(given.map(bfloat16).each_ref().map(values), size[0]);
-        return [new(dx, shape), new(dweight, size)];
+        return [tensor_of(dx, shape), tensor_of(dweight, size)];
     }
     let (dx, dweight) = backward::<f32>(given.map(float32).each_ref().map(values), size[0]);
-    [stored(dx, shape, dtype), new(dweight, size)]
+    [tensor_of_type(dx, shape, dtype), tensor_of(dweight, size)]
 }
 
 /// What is added to a product.

@@ -21,7 +21,7 @@ impl Operation<Flex, 3> for LayerNorm {
         let y = by_rows(ROWS, [(values(&x), weights.len())], weights.len(), |[x], y| {
             layer_norm_rows(x, weights, biases, y, self.0.epsilon)
         });
-        ([stored(y, x.layout().shape().clone(), self.0.to.into())], [x, weight])
+        ([tensor_of_type(y, x.layout().shape().clone(), self.0.to.into())], [x, weight])
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 3] {
@@ -32,7 +32,7 @@ impl Operation<Flex, 3> for LayerNorm {
             layer_norm_rows_backward(x, weight, dy, dx, dweight, dbias, self.0.epsilon);
         });
         let dbias = dweight.split_off(n);
-        [new(dx, x.layout().shape().clone()), new(dweight, [n]), new(dbias, [n])]
+        [tensor_of(dx, x.layout().shape().clone()), tensor_of(dweight, [n]), tensor_of(dbias, [n])]
     }
 }
 
@@ -49,7 +49,7 @@ impl Operation<Flex, 2> for RmsNorm {
         let y = by_rows(ROWS, [(values(&x), weights.len())], weights.len(), |[x], y| {
             rms_norm_rows(x, weights, y, self.0.epsilon)
         });
-        ([stored(y, x.layout().shape().clone(), self.0.to.into())], [x, weight])
+        ([tensor_of_type(y, x.layout().shape().clone(), self.0.to.into())], [x, weight])
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 2] {
@@ -58,7 +58,7 @@ impl Operation<Flex, 2> for RmsNorm {
         let (dx, dweight) = backward_by_rows(values(&x), values(&dy), [n, n], |x, dy, dx, dweight| {
             rms_norm_rows_backward(x, weight, dy, dx, dweight, self.0.epsilon);
         });
-        [new(dx, x.layout().shape().clone()), new(dweight, [n])]
+        [tensor_of(dx, x.layout().shape().clone()), tensor_of(dweight, [n])]
     }
 }
 

@@ -73,7 +73,7 @@ pub fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> Tensor<1> {
     let gradient = contiguous(flex(gradient));
     let partial: Vec<f32> = values(&gradient).par_chunks(CHUNK).map(squares).collect();
     let total: f64 = partial.iter().map(|square| *square as f64).sum();
-    from_flex(new(vec![total as f32], [1]))
+    from_flex(tensor_of(vec![total as f32], [1]))
 }
 
 /// The parts of a direction, of these widths, each orthogonalised, with its step size.

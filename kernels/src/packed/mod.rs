@@ -19,19 +19,19 @@ mod tests;
 
 use burn::tensor::Tensor;
 
-use crate::cpu::tensor::{flex, float32, from_flex, new, values, with_width};
+use crate::cpu::tensor::{flex, float32, from_flex, tensor_of, values, with_width};
 pub use matrix::{Packed, Source, WeightType};
 
 /// `x W + b` with packed weights: `x` is `[batch, time, n_in]` in float32 on the CPU, as is the
 /// result `[batch, time, n_out]`.
 pub fn packed_linear(x: Tensor<3>, weight: &Packed) -> Tensor<3> {
     let x = float32(flex(x));
-    from_flex(new(cpu::product(values(&x), weight, None), with_width(&x, weight.size[1])))
+    from_flex(tensor_of(cpu::product(values(&x), weight, None), with_width(&x, weight.size[1])))
 }
 
 /// `residual + x W + b` with packed weights; see [`packed_linear`].
 pub fn packed_linear_onto(residual: Tensor<3>, x: Tensor<3>, weight: &Packed) -> Tensor<3> {
     let (residual, x) = (float32(flex(residual)), float32(flex(x)));
     let y = cpu::product(values(&x), weight, Some(values(&residual)));
-    from_flex(new(y, residual.layout().shape().clone()))
+    from_flex(tensor_of(y, residual.layout().shape().clone()))
 }

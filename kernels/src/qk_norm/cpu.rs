@@ -19,7 +19,7 @@ impl Operation<Flex, 3> for QkNorm {
                 rms_norm_rows(&x[k.clone()], weights[1], &mut y[k.clone()], self.epsilon);
             }
         });
-        ([stored(y, qkv.layout().shape().clone(), kept[0].dtype())], kept)
+        ([tensor_of_type(y, qkv.layout().shape().clone(), kept[0].dtype())], kept)
     }
 
     fn backward(&self, inputs: Self::Kept, dy: FlexTensor) -> [FlexTensor; 3] {
@@ -39,9 +39,9 @@ impl Operation<Flex, 3> for QkNorm {
         });
         let dkey = dquery.split_off(n);
         [
-            stored(dqkv, qkv.layout().shape().clone(), dtypes[0]),
-            stored(dquery, [n], dtypes[1]),
-            stored(dkey, [n], dtypes[2]),
+            tensor_of_type(dqkv, qkv.layout().shape().clone(), dtypes[0]),
+            tensor_of_type(dquery, [n], dtypes[1]),
+            tensor_of_type(dkey, [n], dtypes[2]),
         ]
     }
 }

@@ -10,15 +10,15 @@ impl Operation<Flex, 1> for SwiGlu {
         let [batch, time, width] = dims(&x);
         let n = width / 2;
         let y = by_rows(ROWS, [(values(&float32(x.clone())), width)], n, |[x], y| forward_rows(x, y, n));
-        ([stored(y, [batch, time, n], x.dtype())], x)
+        ([tensor_of_type(y, [batch, time, n], x.dtype())], x)
     }
 
     fn backward(&self, x: FlexTensor, dy: FlexTensor) -> [FlexTensor; 1] {
         let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
         let [_, _, n] = dims(&dy);
         let (x, dy) = (float32(x), float32(dy));
-        let of = [(values(&x), 2 * n), (values(&dy), n)];
-        [stored(by_rows(ROWS, of, 2 * n, |[x, dy], dx| backward_rows(x, dy, dx, n)), shape, dtype)]
+        let inputs = [(values(&x), 2 * n), (values(&dy), n)];
+        [tensor_of_type(by_rows(ROWS, inputs, 2 * n, |[x, dy], dx| backward_rows(x, dy, dx, n)), shape, dtype)]
     }
 }
 
