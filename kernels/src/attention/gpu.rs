@@ -84,12 +84,15 @@ pub fn report() -> Vec<String> {
     lines.collect()
 }
 
+/// Largest head size that tensor cores multiply; not measured against others.
+const MAX_HEAD_SIZE: usize = 256;
+
 /// Whether tensor cores support this type and head size.
 fn tensor_cores_support(qkv: &CubeTensor, head_size: usize) -> bool {
     let shared_memory = qkv.client.properties().hardware.max_shared_memory_size;
     supports(&qkv.client, qkv.dtype)
         && head_size.is_multiple_of(SIDE)
-        && head_size <= 256
+        && head_size <= MAX_HEAD_SIZE
         && KERNELS.iter().all(|kernel| Engine::TensorCores.tile(*kernel, head_size, qkv.dtype, shared_memory).is_some())
 }
 

@@ -17,7 +17,8 @@ const WIDEST: usize = 4;
 /// New positions per launch: a grid has at most 65,535 cubes in a dimension.
 const MAX_POSITIONS: usize = 1 << 15;
 
-/// Minimum number of new positions for which a prefill uses the tiled kernel.
+/// Minimum number of new positions for which a prefill uses the tiled kernel; not measured against
+/// others.
 const MANY: usize = 8;
 
 /// Cubes that keep a multiprocessor busy, and the assumed number of multiprocessors if the driver

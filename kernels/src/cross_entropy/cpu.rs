@@ -8,6 +8,9 @@ use crate::cpu::prelude::*;
 /// on the number of threads.
 const ROWS: usize = 16;
 
+/// Values per task where the gradient is scaled.
+const CHUNK: usize = 8192;
+
 impl Operation<Flex, 1, 2> for CrossEntropy {
     /// The gradient, in the logits' memory.
     type Kept = FlexTensor;
@@ -41,7 +44,7 @@ impl Scaled for Flex {
         }
         let dtype = gradient.dtype();
         let mut gradient = float32(gradient);
-        values_mut(&mut gradient).par_chunks_mut(8192).for_each(|chunk| chunk.iter_mut().for_each(|g| *g *= factor));
+        values_mut(&mut gradient).par_chunks_mut(CHUNK).for_each(|chunk| chunk.iter_mut().for_each(|g| *g *= factor));
         cast(gradient, dtype.into())
     }
 }

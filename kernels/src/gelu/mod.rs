@@ -17,6 +17,7 @@ use crate::operation::apply;
 
 /// `2 sqrt(2 / pi)`, so that the exponent of the sigmoid is `-(A x + A B x^3)`.
 const A: f32 = 1.595_769;
+/// The paper's factor of `x^3`.
 const B: f32 = 0.044_715;
 
 /// GELU of every value of `x` `[batch, time, width]`, in the shape and type of `x`.
