@@ -18,7 +18,7 @@ pub enum Matrix {
     Packed(PackedMatrix),
 }
 
-/// See [`Matrix::Packed`].
+/// A matrix and its bias in the layout that products on the CPU read.
 #[derive(Module, Debug)]
 pub struct PackedMatrix {
     #[module(skip)]

@@ -6,9 +6,9 @@
 use crate::gpu::finite::{is_finite, is_nan_or_plus_infinity};
 use crate::gpu::prelude::*;
 
-/// Units of a cube, and the steps of its tree reduction.
+/// Units of a cube.
 const UNITS: usize = 256;
-/// See [`UNITS`].
+/// Steps of a cube's tree reduction.
 const HALVINGS: usize = 8;
 /// Parts of a row, one for each cube, so that a single row keeps many cubes busy.
 const PARTS: usize = 32;

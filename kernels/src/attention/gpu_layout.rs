@@ -13,9 +13,9 @@ pub struct Layout {
     pub before: usize,
     /// The first row of this launch.
     pub first_row: usize,
-    /// Query heads, and key/value heads.
+    /// Query heads.
     pub n_head: usize,
-    /// See `n_head`.
+    /// Key/value heads.
     pub n_kv_head: usize,
     /// Factor that scores are multiplied by.
     pub scale: f32,
@@ -39,9 +39,9 @@ impl Layout {
 /// Shape of the joint projection, vector width, and dropout.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Rows of the batch, and positions of each.
+    /// Rows of the batch.
     pub batch: usize,
-    /// See `batch`.
+    /// Positions of a row.
     pub time: usize,
     /// Positions before the first row.
     pub before: usize,

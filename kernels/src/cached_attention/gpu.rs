@@ -35,9 +35,9 @@ pub fn shared_memory(head_size: usize) -> usize {
 /// Adjacent rows that one kernel processes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
-    /// Their first new position, and the number of new positions.
+    /// Their first new position.
     first: usize,
-    /// See `first`.
+    /// Their new positions.
     positions: usize,
     /// New positions per row, if all rows are prefills of equal length: they use the tiled kernel.
     fresh: Option<usize>,
@@ -127,8 +127,8 @@ fn with_new(cache: [Tensor<3>; 2], qkv: &CubeTensor, heads: Heads, run: &Run, fi
 fn attend_by_slot([qkv, keys, values, table, y]: [&CubeTensor; 5], shape: &Shape, run: Run) {
     let (vector, Heads { n_head, n_kv_head, head_size }) = (shape.vector_size, shape.heads);
     let slots = keys.meta.shape()[1];
-    let piece = run.keys_of_a_cube(&qkv.client, n_head);
-    let splits = run.longest.div_ceil(piece);
+    let keys_per_cube = run.keys_of_a_cube(&qkv.client, n_head);
+    let splits = run.longest.div_ceil(keys_per_cube);
     let share = Share::new(shape.vectors(), splits > 1);
     // Unused without a split, but a kernel needs all its arguments.
     let pieces = if share.split { run.positions * n_head * splits } else { 1 };
@@ -138,7 +138,7 @@ fn attend_by_slot([qkv, keys, values, table, y]: [&CubeTensor; 5], shape: &Shape
         let positions = MAX_POSITIONS.min(run.first + run.positions - first);
         let cubes = CubeCount::Static(positions as u32, n_head as u32, splits as u32);
         let grid = Grid::new(&[qkv, keys, &sums], cubes, CubeDim::new_1d(UNITS as u32));
-        let part = PartLaunch::new(n_head, n_kv_head, slots, first, run.first, splits, piece, scale);
+        let part = PartLaunch::new(n_head, n_kv_head, slots, first, run.first, splits, keys_per_cube, scale);
         // SAFETY: the positions are those of `qkv` and `y`; the slots in `table` are inside the
         // cache.
         unsafe {

@@ -52,20 +52,20 @@ impl Share {
 /// A launch's part of the new positions.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub struct Part {
-    /// Query heads, and key/value heads.
+    /// Query heads.
     pub n_head: usize,
-    /// See `n_head`.
+    /// Key/value heads.
     pub n_kv_head: usize,
     /// Slots of the cache.
     pub slots: usize,
-    /// First new position of this launch, and of its run.
+    /// First new position of this launch.
     pub first: usize,
-    /// See `first`.
-    pub run: usize,
-    /// Cubes that share the keys of a position, and keys per cube.
+    /// First new position of the launch's run, from which the rows of sums and totals are counted.
+    pub run_first: usize,
+    /// Cubes that share the keys of a position.
     pub splits: usize,
-    /// See `splits`.
-    pub piece: usize,
+    /// Keys per cube, in whole blocks.
+    pub keys_per_cube: usize,
     /// Factor that scores are multiplied by.
     pub scale: f32,
 }
@@ -107,8 +107,8 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
     let first_new = usize::cast_from(table[0]);
     let slots = usize::cast_from(table[1 + 2 * position]);
     let seen = usize::cast_from(table[2 + 2 * position]);
-    let begin = usize::min(split * part.piece, seen);
-    let end = usize::min(begin + part.piece, seen);
+    let begin = usize::min(split * part.keys_per_cube, seen);
+    let end = usize::min(begin + part.keys_per_cube, seen);
 
     let mut query = Array::<Vector<f32, N>>::new(each);
     let mut sum = Array::<Vector<f32, N>>::new(each);
@@ -223,7 +223,7 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
     for g in 0..groups {
         total += gathered_totals[g];
     }
-    let row = ((position - part.run) * part.n_head + head) * part.splits + split;
+    let row = ((position - part.run_first) * part.n_head + head) * part.splits + split;
     #[unroll]
     for i in 0..comptime!(vectors.div_ceil(UNITS)) {
         let vector = i * UNITS + unit;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use crate::{gemm::MatrixMut, gemm::matrix::is_inside};
 
-/// See the module.
+/// A slice of which each task writes elements of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Shared<'a> {
     start: *mut f32,

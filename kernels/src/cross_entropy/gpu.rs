@@ -80,7 +80,7 @@ struct Form {
     units: u32,
     /// Vectors that a unit loads at once.
     each: usize,
-    /// See [`has_instruction`].
+    /// Whether the device has an instruction for exponentials.
     has_exp: bool,
 }
 

@@ -9,9 +9,9 @@
 use super::Embed;
 use crate::gpu::prelude::*;
 
-/// Ids that a cube ranks, and units that count for each.
+/// Ids that a cube ranks.
 const PLACES: usize = 32;
-/// See [`PLACES`].
+/// Units that count for each of these ids.
 const PARTS: usize = 8;
 /// Units of a cube in the other kernels, one for each vector of a row.
 const UNITS: usize = 64;

@@ -36,9 +36,9 @@ pub fn over_lanes(value: f32, scratch: &mut Shared<[f32]>, #[comptime] side: usi
     sum
 }
 
-/// Columns of vectors per cube of [`column_sums`], and units that share the rows of each.
+/// Columns of vectors per cube of [`column_sums`].
 const COLUMNS: usize = 16;
-/// See [`COLUMNS`].
+/// Units of [`column_sums`] that share the rows of a column.
 pub const LANES: usize = 16;
 /// Rows that a unit of [`column_sums`] loads before it adds them, so that it waits for memory once
 /// for all of them.

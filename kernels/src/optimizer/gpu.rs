@@ -9,13 +9,14 @@ use burn::tensor::Tensor;
 use super::update::Update;
 use crate::{gpu::finite::is_finite, gpu::prelude::*, gpu::sum::UNITS, gpu::sum::cube_sum};
 
-/// Values of a tensor per unit, and per cube.
+/// Values of a tensor per unit.
 const EACH: usize = 8;
-/// See [`EACH`].
+/// Values of a tensor per cube.
 const CHUNK: usize = UNITS as usize * EACH;
-/// The same for kernels with one sum per cube: more values, so that few sums remain to be added up.
+/// Values of a tensor per unit in kernels with one sum per cube: more, so that few sums remain to
+/// be added up.
 const EACH_SUMMED: usize = 64;
-/// See [`EACH_SUMMED`].
+/// Values of a tensor per cube in these kernels.
 const CHUNK_SUMMED: usize = UNITS as usize * EACH_SUMMED;
 /// Maximum number of parameters in one launch. The kernel's code is unrolled over them, so more of
 /// them take longer to compile.
@@ -23,14 +24,13 @@ const MAX_TOGETHER: usize = 16;
 /// Buffers of a launch other than the parameters', including the runtime's own.
 const OTHER_BUFFERS: u32 = 4;
 
-/// Indices in a verdict: the mean loss, the norm, the gradient's factor, and 1 if the step is
-/// taken.
+/// Index in a verdict of the mean loss.
 pub const LOSS: usize = 0;
-/// See [`LOSS`].
+/// Index in a verdict of the gradient's norm.
 pub const NORM: usize = 1;
-/// See [`LOSS`].
+/// Index in a verdict of the gradient's factor.
 pub const SCALE: usize = 2;
-/// See [`LOSS`].
+/// Index in a verdict of a 1 if the step is taken, else 0.
 pub const TAKEN: usize = 3;
 /// Values of a verdict.
 pub const VALUES: usize = 4;

@@ -9,9 +9,9 @@ use super::gpu::{SCALE, TAKEN, most_together};
 use super::update::{MuonUpdate, SMALLEST_NORM, STEPS, X, X3, X5};
 use crate::{gpu::prelude::*, gpu::products::batched_product, gpu::sum::UNITS, gpu::sum::cube_sum};
 
-/// Values of a part per unit, and per cube.
+/// Values of a part per unit.
 const EACH: usize = 8;
-/// See [`EACH`].
+/// Values of a part per cube.
 const CHUNK: usize = UNITS as usize * EACH;
 
 /// One matrix `[n_in, n_out]`, contiguous float32, with everything that its step reads and writes.

@@ -46,11 +46,11 @@ impl MuonUpdate {
 
 /// Rounds of the Newton-Schulz iteration.
 pub const STEPS: usize = 5;
-/// The coefficients of `x`, `x³` and `x⁵` in the polynomial of a round.
+/// The coefficient of `x` in the polynomial of a round.
 pub const X: f32 = 3.4445;
-/// See [`X`].
+/// The coefficient of `x³` in it.
 pub const X3: f32 = -4.7750;
-/// See [`X`].
+/// The coefficient of `x⁵` in it.
 pub const X5: f32 = 2.0315;
 /// Lower bound of the norm that a matrix is divided by, so that zeros stay zeros.
 pub const SMALLEST_NORM: f32 = 1e-7;

@@ -15,9 +15,9 @@ pub const TILE: usize = ROWS * ROW;
 pub const AHEAD: usize = 2;
 /// Pairs of tiles in shared memory: those, and one in use.
 pub const STAGES: usize = AHEAD + 1;
-/// Registers of a unit for a tile of scores, and for an accumulator of the width of a head.
+/// Registers of a unit for a tile of scores.
 pub const SCORES: usize = BLOCK / 2;
-/// See [`SCORES`].
+/// Registers of a unit for an accumulator of the width of a head.
 pub const SUMS: usize = NUMBERS / 2;
 /// Vectors in a head.
 pub const VECTORS: usize = SWIZZLED;

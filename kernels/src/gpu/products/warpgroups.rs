@@ -30,9 +30,9 @@ const COLUMNS: usize = 256;
 const SUMS: usize = COLUMNS / 2;
 /// Depth of a slice: what a cube multiplies between two barriers.
 const DEPTH: usize = NUMBERS;
-/// Bytes of a slice of each factor.
+/// Bytes of a slice of the first factor.
 const SLICE_A: usize = HIGH * ROW;
-/// See [`SLICE_A`].
+/// Bytes of a slice of the second factor.
 const SLICE_B: usize = COLUMNS * ROW;
 /// Slices in shared memory: the one being multiplied, the one before it, which may not be finished,
 /// and those being copied.
@@ -233,9 +233,9 @@ const FEWEST: usize = 128;
 const MIN_SLICES: usize = 8;
 /// Maximum number of parts of the depth.
 const MAX_PARTS: usize = 16;
-/// Time per slice, and per tile in addition to its slices, in nanoseconds.
+/// Time per slice, in nanoseconds.
 const SLICE_NS: usize = 700;
-/// See [`SLICE_NS`].
+/// Time per tile in addition to its slices, in nanoseconds.
 const TILE_NS: usize = 2000;
 /// Bytes per nanosecond that memory reads or writes.
 const BYTES_A_NS: usize = 2000;

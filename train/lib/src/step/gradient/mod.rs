@@ -33,7 +33,7 @@ pub struct Gradient {
 pub struct Enqueued {
     /// The loss of each pass, one value.
     pub losses: Vec<Tensor<1>>,
-    /// See [`Gradient::gradients`].
+    /// The gradient of each parameter, in float32.
     pub gradients: GradientsParams,
 }
 
