@@ -49,35 +49,16 @@ const MAX_TASKS: usize = 16;
 /// head_size]` to their slots of `keys` and `values` `[n_kv_head, slots, head_size]`, and returns
 /// the attention output `[new positions, n_head head_size]`.
 fn attend_rows(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, rows: &CachedRows) -> Vec<f32> {
-    let (n_head, queries, n) = (heads.n_head, heads.query_width(), heads.head_size);
-    let new = qkv.len() / heads.width();
+    let (positions, out_width) = (qkv.len() / heads.width(), heads.query_width());
     let slots = keys.len().min(values.len()) / heads.kv_width();
-    for (i, qkv) in qkv.chunks_exact(heads.width()).enumerate() {
-        let (new_keys, new_values) = qkv[queries..].split_at(heads.kv_width());
-        for (head, (key, value)) in new_keys.chunks_exact(n).zip(new_values.chunks_exact(n)).enumerate() {
-            let place = (head * slots + rows.first_new + i) * n;
-            keys[place..][..n].copy_from_slice(key);
-            values[place..][..n].copy_from_slice(value);
-        }
-    }
+    write_new(qkv, keys, values, heads, slots, rows.first_new);
     assert!(rows.slots.iter().flatten().all(|&slot| (slot as usize) < slots), "a slot that the cache does not have");
     let cache = Cache { keys, values, heads, slots };
 
-    let mut y = unfilled(new * queries);
+    let mut y = unfilled(positions * out_width);
     let output = Shared::new(&mut y);
-    // A task is some heads of one row, fewer for a row with more work. No sum spans two heads, so
-    // results do not depend on the grouping.
-    let work = || rows.slots.iter().zip(rows.new.iter()).map(|(slots, new)| slots.len() * new);
-    let whole: usize = work().sum();
-    let mut tasks = Vec::new();
-    let mut first = 0;
-    for ((slots, &new), work) in rows.slots.iter().zip(rows.new.iter()).zip(work()) {
-        let group = n_head.div_ceil((MAX_TASKS * work / whole).clamp(1, n_head));
-        let groups = (0..n_head).step_by(group);
-        tasks.extend(groups.map(|head| Task { slots, first, new, head, heads: group.min(n_head - head) }));
-        first += new;
-    }
-    let at_once = if whole * queries < WORTH_SHARING { usize::MAX } else { 1 };
+    let (tasks, work) = plan_tasks(rows, heads.n_head);
+    let at_once = if work * out_width < WORTH_SHARING { usize::MAX } else { 1 };
     tasks.par_iter().with_min_len(at_once).for_each_init(Scratch::default, |scratch, task| {
         // A row with two or more new positions uses matrix products: results are then the same for
         // prefills in pieces of any size but one.
@@ -88,6 +69,37 @@ fn attend_rows(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, 
         }
     });
     y
+}
+
+/// Writes the keys and values of the new positions to their slots, of which `first_new` is the
+/// first; the cache has `slots` in all.
+fn write_new(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, slots: usize, first_new: usize) {
+    let n = heads.head_size;
+    for (i, qkv) in qkv.chunks_exact(heads.width()).enumerate() {
+        let (new_keys, new_values) = qkv[heads.query_width()..].split_at(heads.kv_width());
+        for (head, (key, value)) in new_keys.chunks_exact(n).zip(new_values.chunks_exact(n)).enumerate() {
+            let place = (head * slots + first_new + i) * n;
+            keys[place..][..n].copy_from_slice(key);
+            values[place..][..n].copy_from_slice(value);
+        }
+    }
+}
+
+/// Tasks of some heads of one row each, fewer for a row with more work; and the work of all, in
+/// pairs of a new position and one of its row's slots. No sum spans two heads, so results do not
+/// depend on the grouping.
+fn plan_tasks(rows: &CachedRows, n_head: usize) -> (Vec<Task<'_>>, usize) {
+    let work = || rows.slots.iter().zip(rows.new.iter()).map(|(slots, new)| slots.len() * new);
+    let whole: usize = work().sum();
+    let mut tasks = Vec::new();
+    let mut first = 0;
+    for ((slots, &new), work) in rows.slots.iter().zip(rows.new.iter()).zip(work()) {
+        let group = n_head.div_ceil((MAX_TASKS * work / whole).clamp(1, n_head));
+        let groups = (0..n_head).step_by(group);
+        tasks.extend(groups.map(|head| Task { slots, first, new, head, heads: group.min(n_head - head) }));
+        first += new;
+    }
+    (tasks, whole)
 }
 
 /// Some heads of one row.
