@@ -35,13 +35,14 @@ impl<'a> Shared<'a> {
         unsafe { std::slice::from_raw_parts_mut(self.start.add(first), length) }
     }
 
-    /// The matrix of this size at value number `first`, with a row stride of `step` values.
+    /// The matrix of this size at value number `first`, with rows `row_stride` values apart.
     ///
     /// # Safety
     /// Nobody else may read or write its rows as long as it exists.
-    pub unsafe fn matrix(self, first: usize, size: [usize; 2], step: usize) -> MatrixMut<'a> {
-        assert!(first <= self.length && is_inside(size, step, self.length - first), "{size:?} of {}", self.length);
+    pub unsafe fn matrix(self, first: usize, size: [usize; 2], row_stride: usize) -> MatrixMut<'a> {
+        let length = self.length;
+        assert!(first <= length && is_inside(size, row_stride, length - first), "{size:?} of {length}");
         // SAFETY: inside the slice, and the caller's promise.
-        unsafe { MatrixMut::from_raw(self.start.add(first), size, step) }
+        unsafe { MatrixMut::from_raw(self.start.add(first), size, row_stride) }
     }
 }

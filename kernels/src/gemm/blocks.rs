@@ -49,15 +49,17 @@ impl Rows {
     fn factor<L: Lane>(self, a: &View<L::Value>, packed: *const u32, top: usize, depth: usize, panel: usize) -> Factor {
         match self {
             Self::InPlace => {
-                let step = if L::VALUES > 1 { LANE_BYTES } else { a.column * LANE_BYTES };
-                Factor { start: a.from(top, 0).start.cast(), row: a.row * size_of::<L::Value>(), step }
+                let k_stride_bytes = if L::VALUES > 1 { LANE_BYTES } else { a.column_stride * LANE_BYTES };
+                let row_stride_bytes = a.row_stride * size_of::<L::Value>();
+                Factor { start: a.from(top, 0).start.cast(), row_stride_bytes, k_stride_bytes }
             }
             Self::Copied => {
-                Factor { start: packed.wrapping_add(top * depth), row: LANE_BYTES * depth, step: LANE_BYTES }
+                let start = packed.wrapping_add(top * depth);
+                Factor { start, row_stride_bytes: LANE_BYTES * depth, k_stride_bytes: LANE_BYTES }
             }
             Self::InPanels => {
                 let start = packed.wrapping_add(top / PANEL_ROWS * panel);
-                Factor { start, row: LANE_BYTES, step: LANE_BYTES * PANEL_ROWS }
+                Factor { start, row_stride_bytes: LANE_BYTES, k_stride_bytes: LANE_BYTES * PANEL_ROWS }
             }
         }
     }
@@ -97,10 +99,10 @@ pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
     let (a, b) = (View::of(&product.a), View::of(&product.b));
     let rows_of_a = match product.packs_a::<L>(NEAR * width) {
         false => Rows::InPlace,
-        true if a.column == 1 => Rows::Copied,
+        true if a.column_stride == 1 => Rows::Copied,
         true => Rows::InPanels,
     };
-    let packs_b = L::VALUES > 1 || !L::AS_STORED || b.column != 1 || rows.len() > FEW_ROWS;
+    let packs_b = L::VALUES > 1 || !L::AS_STORED || b.column_stride != 1 || rows.len() > FEW_ROWS;
     let panel = pack::panel_lanes(block_lanes);
     let panels = if rows_of_a == Rows::InPlace { 0 } else { strip.min(rows.len()).div_ceil(PANEL_ROWS) };
     let lanes_of_a = panels * panel;
@@ -135,9 +137,10 @@ pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
                 let b = if packs_b || panel_columns % S::LANES != 0 {
                     // SAFETY: the buffer has room for a panel; all else is the caller's promise.
                     unsafe { pack::columns::<S, L>(&b, [block_k, panel_columns], packed_b) };
-                    Factor { start: packed_b, row: 0, step: vectors * S::LANES * LANE_BYTES }
+                    let k_stride_bytes = vectors * S::LANES * LANE_BYTES;
+                    Factor { start: packed_b, row_stride_bytes: 0, k_stride_bytes }
                 } else {
-                    Factor { start: b.start.cast(), row: 0, step: b.row * LANE_BYTES }
+                    Factor { start: b.start.cast(), row_stride_bytes: 0, k_stride_bytes: b.row_stride * LANE_BYTES }
                 };
                 for top in (0..height).step_by(PANEL_ROWS) {
                     let a = rows_of_a.factor::<L>(&a, packed_a, top, depth, panel);
@@ -157,7 +160,7 @@ impl<T> Product<'_, T> {
     /// Whether the rows of `a` must be packed: a tile can read them in place only if its lanes
     /// exist as stored, and are near one another.
     fn packs_a<L: Lane>(&self, near: usize) -> bool {
-        let is_whole = L::VALUES == 1 || (self.a.step[1] == 1 && self.size()[2].is_multiple_of(L::VALUES));
+        let is_whole = L::VALUES == 1 || (self.a.strides[1] == 1 && self.size()[2].is_multiple_of(L::VALUES));
         !L::AS_STORED || !is_whole || self.is_across(near)
     }
 
@@ -165,18 +168,18 @@ impl<T> Product<'_, T> {
     /// bias; later blocks add to the previous partial sums.
     #[inline(always)]
     fn epilogue<O>(&self, c: &MatrixMut<O>, [row, column]: [usize; 2], columns: usize, is_first: bool) -> Epilogue<O> {
-        let start = c.start.wrapping_add(row * c.step + column);
-        let (onto, onto_row) = match self.onto {
-            Onto::Matrix(onto) if is_first => (View::of(&onto).from(row, column).start, onto.step[0]),
+        let start = c.start.wrapping_add(row * c.row_stride + column);
+        let (onto, onto_row_stride) = match self.onto {
+            Onto::Matrix(onto) if is_first => (View::of(&onto).from(row, column).start, onto.strides[0]),
             Onto::Nothing if is_first => (null(), 0),
-            _ => (start.cast::<f32>().cast_const(), c.step),
+            _ => (start.cast::<f32>().cast_const(), c.row_stride),
         };
         let bias = self.bias.filter(|_| is_first);
         Epilogue {
             c: start,
-            c_row: c.step,
+            c_row_stride: c.row_stride,
             onto,
-            onto_row,
+            onto_row_stride,
             bias: bias.map_or(null(), |bias| bias[column..].as_ptr()),
             columns,
         }

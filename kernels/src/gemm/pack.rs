@@ -29,11 +29,11 @@ pub trait Lane: 'static {
     /// Whether contiguous values are lanes without conversion.
     const AS_STORED: bool = true;
 
-    /// A lane of `count` values, from 1 to [`Self::VALUES`], at a stride of `step`.
+    /// A lane of `count` values, from 1 to [`Self::VALUES`], `stride` apart.
     ///
     /// # Safety
     /// The values must be readable and aligned.
-    unsafe fn of(from: *const Self::Value, step: usize, count: usize) -> u32;
+    unsafe fn of(from: *const Self::Value, stride: usize, count: usize) -> u32;
 
     /// A vector of lanes from contiguous values.
     ///
@@ -62,7 +62,7 @@ impl Lane for F32Lane {
     const VALUES: usize = 1;
 
     #[inline(always)]
-    unsafe fn of(from: *const f32, _step: usize, _count: usize) -> u32 {
+    unsafe fn of(from: *const f32, _stride: usize, _count: usize) -> u32 {
         // SAFETY: the caller's promise.
         unsafe { from.read().to_bits() }
     }
@@ -78,7 +78,7 @@ impl Lane for WidenedLane {
     const AS_STORED: bool = false;
 
     #[inline(always)]
-    unsafe fn of(from: *const bf16, _step: usize, _count: usize) -> u32 {
+    unsafe fn of(from: *const bf16, _stride: usize, _count: usize) -> u32 {
         // SAFETY: the caller's promise.
         widened(unsafe { from.read() }).to_bits()
     }
@@ -93,10 +93,10 @@ impl Lane for Bf16Lane {
     const VALUES: usize = 2;
 
     #[inline(always)]
-    unsafe fn of(from: *const bf16, step: usize, count: usize) -> u32 {
+    unsafe fn of(from: *const bf16, stride: usize, count: usize) -> u32 {
         // SAFETY: the caller's promise.
         unsafe {
-            let second = if count > 1 { from.add(step).read().to_bits() } else { 0 };
+            let second = if count > 1 { from.add(stride).read().to_bits() } else { 0 };
             u32::from(from.read().to_bits()) | (u32::from(second) << 16)
         }
     }
@@ -156,15 +156,15 @@ pub unsafe fn rows<L: Lane>(a: &View<L::Value>, [rows, k]: [usize; 2], to: *mut 
             for top in (0..rows).step_by(PANEL_ROWS) {
                 let to = to.add(top / PANEL_ROWS * panel);
                 let mut p = first;
-                if a.row == 1 && top + AT_ONCE <= rows {
+                if a.row_stride == 1 && top + AT_ONCE <= rows {
                     let mut from = a.from(top, p * L::VALUES).start;
                     while p < whole {
                         let mut lanes = [0; AT_ONCE];
                         for (i, lane) in lanes.iter_mut().enumerate() {
-                            *lane = L::of(from.add(i), a.column, L::VALUES);
+                            *lane = L::of(from.add(i), a.column_stride, L::VALUES);
                         }
                         to.add(p * PANEL_ROWS).cast::<[u32; AT_ONCE]>().write_unaligned(lanes);
-                        from = from.wrapping_add(a.column * L::VALUES);
+                        from = from.wrapping_add(a.column_stride * L::VALUES);
                         p += 1;
                     }
                 }
@@ -172,7 +172,7 @@ pub unsafe fn rows<L: Lane>(a: &View<L::Value>, [rows, k]: [usize; 2], to: *mut 
                     let here = (k - p * L::VALUES).min(L::VALUES);
                     for i in 0..PANEL_ROWS.min(rows - top) {
                         let from = a.from(top + i, p * L::VALUES).start;
-                        to.add(p * PANEL_ROWS + i).write(L::of(from, a.column, here));
+                        to.add(p * PANEL_ROWS + i).write(L::of(from, a.column_stride, here));
                     }
                     p += 1;
                 }
@@ -200,7 +200,7 @@ pub unsafe fn columns<S: InstructionSet, L: Lane>(b: &View<L::Value>, [k, column
     // SAFETY: the caller's promise: b is readable, and `to` has room for the panel.
     unsafe {
         let mut done = 0;
-        if b.row == 1 {
+        if b.row_stride == 1 {
             done = whole - whole % S::LANES;
             for column in (0..columns).step_by(S::LANES) {
                 let here = S::LANES.min(columns - column);
@@ -219,7 +219,7 @@ pub unsafe fn columns<S: InstructionSet, L: Lane>(b: &View<L::Value>, [k, column
                     }
                 }
             }
-        } else if b.column == 1 && columns == width {
+        } else if b.column_stride == 1 && columns == width {
             done = whole;
             for p in 0..done {
                 let (from, to) = (b.from(p * L::VALUES, 0), to.add(p * width));
@@ -230,7 +230,7 @@ pub unsafe fn columns<S: InstructionSet, L: Lane>(b: &View<L::Value>, [k, column
                 for column in (0..columns).step_by(S::LANES) {
                     let mut lanes = [0; 16];
                     for (i, lane) in lanes.iter_mut().enumerate().take(S::LANES) {
-                        *lane = L::of(from.start.add(column + i), b.row, L::VALUES);
+                        *lane = L::of(from.start.add(column + i), b.row_stride, L::VALUES);
                     }
                     std::ptr::copy_nonoverlapping(lanes.as_ptr(), to.add(column), S::LANES);
                 }
@@ -240,7 +240,8 @@ pub unsafe fn columns<S: InstructionSet, L: Lane>(b: &View<L::Value>, [k, column
             let here = (k - p * L::VALUES).min(L::VALUES);
             for column in 0..width {
                 let place = to.add(p * width + column);
-                place.write(if column < columns { L::of(b.from(p * L::VALUES, column).start, b.row, here) } else { 0 });
+                let from = b.from(p * L::VALUES, column).start;
+                place.write(if column < columns { L::of(from, b.row_stride, here) } else { 0 });
             }
         }
     }

@@ -88,7 +88,7 @@ impl<T: Element> Product<'_, T> {
         let onto_fits = match self.onto {
             Onto::Nothing => true,
             Onto::Result => size_of::<O>() == size_of::<f32>(),
-            Onto::Matrix(onto) => onto.size == [m, n] && onto.step[1] == 1,
+            Onto::Matrix(onto) => onto.size == [m, n] && onto.strides[1] == 1,
         };
         let bias_fits = self.bias.is_none_or(|bias| bias.len() == n);
         let fits = self.b.size[0] == k && c.size == [m, n] && onto_fits && bias_fits;
@@ -136,7 +136,7 @@ impl<T> Product<'_, T> {
     /// Whether a tile that reads its rows of `a` in place touches a different page of memory for
     /// each lane; not so if lanes are at most `near` values apart.
     pub(super) fn is_across(&self, near: usize) -> bool {
-        let ([row, column], [_, _, k]) = (self.a.step, self.size());
-        column != 1 && (row != 1 || (column > near && k > FEW))
+        let ([row_stride, column_stride], [_, _, k]) = (self.a.strides, self.size());
+        column_stride != 1 && (row_stride != 1 || (column_stride > near && k > FEW))
     }
 }

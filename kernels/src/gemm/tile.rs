@@ -10,19 +10,19 @@ pub struct Factor {
     /// The first lane; need not be aligned.
     pub start: *const u32,
     /// Row stride, in bytes.
-    pub row: usize,
+    pub row_stride_bytes: usize,
     /// Stride between lanes of k, in bytes.
-    pub step: usize,
+    pub k_stride_bytes: usize,
 }
 
 /// The epilogue of a tile: where it is stored, and what is added to it.
 pub struct Epilogue<O> {
     /// The first value of the result, and its row stride in values.
     pub c: *mut O,
-    pub c_row: usize,
+    pub c_row_stride: usize,
     /// A matrix to add, or null.
     pub onto: *const f32,
-    pub onto_row: usize,
+    pub onto_row_stride: usize,
     /// A row to add, or null.
     pub bias: *const f32,
     /// Columns of the result in the tile; the others do not exist.
@@ -58,9 +58,9 @@ pub unsafe fn microkernel<S: InstructionSet, O: Element, const ROWS: usize, cons
     unsafe {
         let mut rows = [a.start; ROWS];
         for (i, row) in rows.iter_mut().enumerate() {
-            *row = a.start.byte_add(i * a.row);
+            *row = a.start.byte_add(i * a.row_stride_bytes);
             for j in 0..VECTORS {
-                prefetch::<1, _>(epilogue.c.wrapping_add(i * epilogue.c_row + j * S::LANES), 1);
+                prefetch::<1, _>(epilogue.c.wrapping_add(i * epilogue.c_row_stride + j * S::LANES), 1);
             }
         }
         let mut sums = [[S::zero(); VECTORS]; ROWS];
@@ -70,9 +70,9 @@ pub unsafe fn microkernel<S: InstructionSet, O: Element, const ROWS: usize, cons
             for (j, columns) in columns.iter_mut().enumerate() {
                 *columns = S::load(b_start.add(j * S::LANES).cast());
             }
-            b_start = b_start.byte_add(b.step);
+            b_start = b_start.byte_add(b.k_stride_bytes);
             for (row, sums) in rows.iter().zip(&mut sums) {
-                let value = S::repeat(row.byte_add(p * a.step));
+                let value = S::repeat(row.byte_add(p * a.k_stride_bytes));
                 for (sum, columns) in sums.iter_mut().zip(&columns) {
                     *sum = S::multiply_add(value, *columns, *sum);
                 }
@@ -90,13 +90,13 @@ pub unsafe fn microkernel<S: InstructionSet, O: Element, const ROWS: usize, cons
             if !epilogue.onto.is_null() {
                 for (i, sums) in sums.iter_mut().enumerate() {
                     for (j, sum) in sums.iter_mut().enumerate() {
-                        *sum = S::add(*sum, S::load(epilogue.onto.add(i * epilogue.onto_row + j * S::LANES)));
+                        *sum = S::add(*sum, S::load(epilogue.onto.add(i * epilogue.onto_row_stride + j * S::LANES)));
                     }
                 }
             }
             for (i, sums) in sums.iter().enumerate() {
                 for (j, sum) in sums.iter().enumerate() {
-                    O::store::<S>(epilogue.c.add(i * epilogue.c_row + j * S::LANES), *sum);
+                    O::store::<S>(epilogue.c.add(i * epilogue.c_row_stride + j * S::LANES), *sum);
                 }
             }
         } else {
@@ -124,9 +124,9 @@ unsafe fn part_of_row<O: Element>(epilogue: &Epilogue<O>, i: usize, values: &[f3
                 value += *epilogue.bias.add(j);
             }
             if !epilogue.onto.is_null() {
-                value += *epilogue.onto.add(i * epilogue.onto_row + j);
+                value += *epilogue.onto.add(i * epilogue.onto_row_stride + j);
             }
-            epilogue.c.add(i * epilogue.c_row + j).write(O::nearest(value));
+            epilogue.c.add(i * epilogue.c_row_stride + j).write(O::nearest(value));
         }
     }
 }
