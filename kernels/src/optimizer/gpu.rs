@@ -2,7 +2,7 @@
 //! of a model's tensors are so small that a separate launch would cost more than the work.
 //!
 //! The kernels read from device memory whether the step is taken, and how the gradient is scaled
-//! ([`judge`]), so the host need not wait for either.
+//! ([`decide`]), so the host need not wait for either.
 
 use burn::tensor::Tensor;
 
@@ -24,15 +24,15 @@ const MAX_TOGETHER: usize = 16;
 /// Buffers of a launch other than the parameters', including the runtime's own.
 const OTHER_BUFFERS: u32 = 4;
 
-/// Index in a verdict of the mean loss.
+/// Index in a decision of the mean loss.
 pub const LOSS: usize = 0;
-/// Index in a verdict of the gradient's norm.
+/// Index in a decision of the gradient's norm.
 pub const NORM: usize = 1;
-/// Index in a verdict of the gradient's factor.
+/// Index in a decision of the gradient's factor.
 pub const SCALE: usize = 2;
-/// Index in a verdict of a 1 if the step is taken, else 0.
+/// Index in a decision of a 1 if the step is taken, else 0.
 pub const TAKEN: usize = 3;
-/// Values of a verdict.
+/// Values of a decision.
 pub const VALUES: usize = 4;
 
 /// One parameter, contiguous float32, with everything that its step reads and writes.
@@ -52,8 +52,8 @@ pub fn own<const D: usize>(values: Tensor<D>) -> CubeTensor {
     writable(float32(cube(values)))
 }
 
-/// One step of AdamW for each of `steps`; does nothing if `verdict` rejects the step.
-pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
+/// One step of AdamW for each of `steps`; does nothing if `decision` rejects the step.
+pub fn adamw(steps: Vec<AdamWStep>, decision: CubeTensor, update: Update) {
     let argument = |step: AdamWStep, first_cube, values| {
         let ([first, second], keep) = (step.moments, step.keep);
         let [parameter, gradient, first, second] =
@@ -64,16 +64,16 @@ pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
     let groups = groups::<_, AdamWTensors>(steps, [4, CHUNK], |step| &step.parameter, argument);
     for (grid, tensors, [count, _]) in groups {
         // SAFETY: the kernel reads and writes each tensor below its number of values, and two
-        // values of the verdict.
+        // values of the decision.
         unsafe {
-            launch!(adamw_kernel, grid, [&verdict], tensors, beta1, beta2, epsilon, step_size, root_correction, count);
+            launch!(adamw_kernel, grid, [&decision], tensors, beta1, beta2, epsilon, step_size, root_correction, count);
         }
     }
 }
 
 /// Moves each average towards its weights by the fraction `share`, in place; does nothing if
-/// `verdict` rejects the step.
-pub fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: CubeTensor, share: f32) {
+/// `decision` rejects the step.
+pub fn follow(pairs: Vec<[CubeTensor; 2]>, decision: CubeTensor, share: f32) {
     let argument = |pair: [CubeTensor; 2], first_cube, values| {
         let [average, weights] = pair.map(CubeTensor::into_buffer_arg);
         AverageTensorsLaunch::new(average, weights, first_cube, values)
@@ -81,8 +81,8 @@ pub fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: CubeTensor, share: f32) {
     let groups = groups::<_, AverageTensors>(pairs, [2, CHUNK], |[average, _]| average, argument);
     for (grid, tensors, [count, _]) in groups {
         // SAFETY: the kernel reads and writes each tensor below its number of values, and one value
-        // of the verdict.
-        unsafe { launch!(average_kernel, grid, [&verdict], tensors, share, count) };
+        // of the decision.
+        unsafe { launch!(average_kernel, grid, [&decision], tensors, share, count) };
     }
 }
 
@@ -104,17 +104,17 @@ pub fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> {
     Some(sums)
 }
 
-/// The verdict on a step, from the `losses` of its passes, one value each, and the gradients' sums
-/// of squares. The step is rejected if its loss or norm is not finite, or if `halted` is not 0;
-/// `halted` is set to 1 if the step is rejected. `grad_clip` limits the norm; 0 means no limit.
-pub fn judge(losses: CubeTensor, sums: CubeTensor, halted: CubeTensor, grad_clip: f32) -> CubeTensor {
+/// The decision on a step, from the `losses` of its passes, one value each, and the gradients'
+/// sums of squares. The step is rejected if its loss or norm is not finite, or if `halted` is not
+/// 0; `halted` is set to 1 if the step is rejected. `grad_clip` limits the norm; 0 means no limit.
+pub fn decide(losses: CubeTensor, sums: CubeTensor, halted: CubeTensor, grad_clip: f32) -> CubeTensor {
     let (losses, count) = (float32(losses.clone()), losses.meta.num_elements());
-    let verdict = unfilled(&losses, [VALUES], DType::F32);
+    let decision = unfilled(&losses, [VALUES], DType::F32);
     let (chunks, grid) = (sums.meta.num_elements(), Grid::cubes(&[&losses], 1, UNITS as usize));
     // SAFETY: the kernel reads `chunks` sums and `count` losses, and reads and writes `halted` and
-    // the verdict within their sizes.
-    unsafe { launch!(judge_kernel, grid, [sums, losses, halted, &verdict], chunks, count, grad_clip) };
-    verdict
+    // the decision within their sizes.
+    unsafe { launch!(decide_kernel, grid, [sums, losses, halted, &decision], chunks, count, grad_clip) };
+    decision
 }
 
 /// Maximum number of parameters of one launch, with `buffers` buffers each.
@@ -166,7 +166,7 @@ struct AdamWTensors {
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn adamw_kernel(
-    verdict: &[f32],
+    decision: &[f32],
     mut tensors: Sequence<AdamWTensors>,
     beta1: f32,
     beta2: f32,
@@ -175,10 +175,10 @@ fn adamw_kernel(
     root_correction: f32,
     #[comptime] count: usize,
 ) {
-    if verdict[TAKEN] != f32::new(1.0) {
+    if decision[TAKEN] != f32::new(1.0) {
         terminate!();
     }
-    let scale = verdict[SCALE];
+    let scale = decision[SCALE];
     let one = f32::new(1.0);
     #[unroll]
     for t in 0..count {
@@ -213,8 +213,8 @@ struct AverageTensors {
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn average_kernel(verdict: &[f32], mut tensors: Sequence<AverageTensors>, share: f32, #[comptime] count: usize) {
-    if verdict[TAKEN] != f32::new(1.0) {
+fn average_kernel(decision: &[f32], mut tensors: Sequence<AverageTensors>, share: f32, #[comptime] count: usize) {
+    if decision[TAKEN] != f32::new(1.0) {
         terminate!();
     }
     #[unroll]
@@ -273,13 +273,13 @@ fn squares_kernel(
     }
 }
 
-/// Computes the verdict, with one cube.
+/// Computes the decision, with one cube.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn judge_kernel(
+fn decide_kernel(
     sums: &[f32],
     losses: &[f32],
     halted: &mut [f32],
-    verdict: &mut [f32],
+    decision: &mut [f32],
     chunks: usize,
     count: usize,
     grad_clip: f32,
@@ -304,10 +304,10 @@ fn judge_kernel(
             scale = select(limited < scale, limited, scale);
         }
         let taken = is_finite(loss) && is_finite(norm) && halted[0] == f32::new(0.0);
-        verdict[LOSS] = loss;
-        verdict[NORM] = norm;
-        verdict[SCALE] = scale;
-        verdict[TAKEN] = select(taken, f32::new(1.0), f32::new(0.0));
+        decision[LOSS] = loss;
+        decision[NORM] = norm;
+        decision[SCALE] = scale;
+        decision[TAKEN] = select(taken, f32::new(1.0), f32::new(0.0));
         halted[0] = select(taken, f32::new(0.0), f32::new(1.0));
     }
 }

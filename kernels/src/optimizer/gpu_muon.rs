@@ -26,9 +26,9 @@ pub struct MuonStep {
     pub widths: Vec<usize>,
 }
 
-/// One step of Muon for each of `steps`; none if `verdict` rejects the step. The clipping factor is
-/// the verdict's, not the update's.
-pub fn muon(steps: Vec<MuonStep>, verdict: &CubeTensor, update: &MuonUpdate) {
+/// One step of Muon for each of `steps`; none if `decision` rejects the step. The clipping factor
+/// is the decision's, not the update's.
+pub fn muon(steps: Vec<MuonStep>, decision: &CubeTensor, update: &MuonUpdate) {
     let mut alike = BTreeMap::<_, Vec<MuonStep>>::new();
     for step in steps {
         let rows = step.matrix.meta.shape()[0];
@@ -38,7 +38,7 @@ pub fn muon(steps: Vec<MuonStep>, verdict: &CubeTensor, update: &MuonUpdate) {
         let (columns, mut first) = (widths.iter().sum(), 0);
         for equal in widths.chunk_by(|a, b| a == b) {
             let parts = Parts { rows, columns, first, width: equal[0], count: equal.len() };
-            step_parts(&steps, parts, verdict, update);
+            step_parts(&steps, parts, decision, update);
             first += parts.width * parts.count;
         }
     }
@@ -76,14 +76,14 @@ impl Parts {
 }
 
 /// Steps these parts of all the matrices.
-fn step_parts(steps: &[MuonStep], parts: Parts, verdict: &CubeTensor, update: &MuonUpdate) {
+fn step_parts(steps: &[MuonStep], parts: Parts, decision: &CubeTensor, update: &MuonUpdate) {
     let dtype = if update.precision == FloatDType::BF16 { DType::BF16 } else { DType::F32 };
     let all = steps.len() * parts.count;
-    let x = unfilled(verdict, [all, parts.rows, parts.width], dtype);
-    let sums = unfilled(verdict, [all, parts.cubes()], DType::F32);
+    let x = unfilled(decision, [all, parts.rows, parts.width], dtype);
+    let sums = unfilled(decision, [all, parts.cubes()], DType::F32);
     let grid = |tensors: &[&CubeTensor], number: usize| Grid::cubes(tensors, number * parts.cubes(), UNITS as usize);
 
-    for (some, before) in together(steps, &verdict.client, 2) {
+    for (some, before) in together(steps, &decision.client, 2) {
         let matrices = some.iter().map(|step| {
             let [gradient, momentum] = [&step.gradient, &step.momentum].map(|tensor| tensor.clone().into_buffer_arg());
             MomentumTensorsLaunch::new(gradient, momentum)
@@ -92,18 +92,20 @@ fn step_parts(steps: &[MuonStep], parts: Parts, verdict: &CubeTensor, update: &M
         let (places, matrices, decay, count) = (parts.argument(), matrices.collect(), update.momentum, some.len());
         // SAFETY: the kernel accesses only elements of the parts, `count` times as many as in one
         // matrix, and one sum for each of their cubes.
-        unsafe { launch!(directions, grid, [verdict, &x, &sums], matrices, places, before, decay, count, elem(dtype)) };
+        unsafe {
+            launch!(directions, grid, [decision, &x, &sums], matrices, places, before, decay, count, elem(dtype));
+        }
     }
     // SAFETY: as above.
     unsafe { launch!(normalise, grid(&[&x], all), [&x, &sums], parts.values(), all, elem(dtype)) };
     let x = orthogonal(x);
     let step_size = update.step_size(parts.rows, parts.width);
-    for (some, before) in together(steps, &verdict.client, 1) {
+    for (some, before) in together(steps, &decision.client, 1) {
         let matrices = some.iter().map(|step| MatrixTensorLaunch::new(step.matrix.clone().into_buffer_arg()));
         let grid = grid(&[&x, &some[0].matrix], some.len() * parts.count);
         let (places, matrices, keep, count) = (parts.argument(), matrices.collect(), update.keep, some.len());
         // SAFETY: as above.
-        unsafe { launch!(apply, grid, [verdict, &x], matrices, places, before, keep, step_size, count, elem(dtype)) };
+        unsafe { launch!(apply, grid, [decision, &x], matrices, places, before, keep, step_size, count, elem(dtype)) };
     }
 }
 
@@ -195,7 +197,7 @@ struct MomentumTensors {
 /// of the `before` earlier matrices, with the sum of squares of each chunk.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn directions<T: Float>(
-    verdict: &[f32],
+    decision: &[f32],
     x: &mut [T],
     sums: &mut [f32],
     mut matrices: Sequence<MomentumTensors>,
@@ -209,8 +211,8 @@ fn directions<T: Float>(
     let (number, chunk) = (CUBE_POS / chunks, CUBE_POS % chunks);
     let (matrix, part) = (number / places.count, number % places.count);
     let first_part = before * places.count;
-    let scale = verdict[SCALE];
-    let is_taken = verdict[TAKEN] == f32::new(1.0);
+    let scale = decision[SCALE];
+    let is_taken = decision[TAKEN] == f32::new(1.0);
     let mut square = f32::new(0.0);
     #[unroll]
     for t in 0..count {
@@ -270,7 +272,7 @@ struct MatrixTensor {
 /// Moves `count` matrices along the orthogonal directions `x` of their parts.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn apply<T: Float>(
-    verdict: &[f32],
+    decision: &[f32],
     x: &[T],
     mut matrices: Sequence<MatrixTensor>,
     places: Places,
@@ -280,7 +282,7 @@ fn apply<T: Float>(
     #[comptime] count: usize,
     #[define(T)] _type: ElemType,
 ) {
-    if verdict[TAKEN] != f32::new(1.0) {
+    if decision[TAKEN] != f32::new(1.0) {
         terminate!();
     }
     let chunks = places.values.div_ceil(CHUNK);

@@ -13,7 +13,7 @@ use burn::tensor::{Device, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::{bytes::Bytes, client::Client, future::reader::read_sync, prelude::CubeElement, server::ServerError};
 use ember_kernels::gpu::tensor::{cube, float32, from_cube};
-use ember_kernels::optimizer::gpu::{NORM, VALUES, judge, sums_of_squares};
+use ember_kernels::optimizer::gpu::{LOSS, NORM, SCALE, TAKEN, VALUES, decide, sums_of_squares};
 use ember_model::Gpt;
 
 use crate::error::{Error, Result};
@@ -44,8 +44,9 @@ pub struct Decided {
 impl Decision {
     /// The host's decision to take a step along the gradient times `scale`.
     pub(super) fn take(scale: f64, device: &Device) -> Self {
-        let values = Tensor::from_floats([0.0, 0.0, scale as f32, 1.0], &device.clone().inner());
-        Self { values, copied: None }
+        let mut numbers = [0.0; VALUES];
+        (numbers[SCALE], numbers[TAKEN]) = (scale as f32, 1.0);
+        Self { values: Tensor::from_floats(numbers, &device.clone().inner()), copied: None }
     }
 
     /// Waits for the decision, and so for the gradient of its step.
@@ -56,10 +57,11 @@ impl Decision {
         let read = self.copied.take().map(read_sync).transpose();
         let read = read.map_err(|error| Error::Device(format!("{error:?}")))?.unwrap_or_default();
         let values: Vec<f64> = read.iter().flat_map(|bytes| f32::from_bytes(bytes)).map(|x| f64::from(*x)).collect();
-        let [loss, grad_norm, scale, taken] = values[..] else {
+        if values.len() != VALUES {
             return Err(Error::Device(format!("it gave {} numbers of a step instead of {VALUES}", values.len())));
-        };
-        Ok(Decided { loss, grad_norm, scale, taken: taken == 1.0 })
+        }
+        let (loss, grad_norm, scale) = (values[LOSS], values[NORM], values[SCALE]);
+        Ok(Decided { loss, grad_norm, scale, taken: values[TAKEN] == 1.0 })
     }
 }
 
@@ -97,9 +99,9 @@ impl Halt {
     /// Decides on the step along `gradients`. `losses` holds one value for each pass; `grad_clip`
     /// limits the norm, unless it is 0.
     pub fn decide(&self, gpt: &Gpt, gradients: &GradientsParams, losses: Vec<Tensor<1>>, grad_clip: f64) -> Decision {
-        let decided = decide(gpt, gradients, losses, grad_clip, &self.halted);
-        let copied = self.client.read_async(vec![decided.handle.clone()]);
-        Decision { values: from_cube(decided), copied: Some(Box::pin(copied)) }
+        let values = decide_along(gpt, gradients, losses, grad_clip, &self.halted);
+        let copied = self.client.read_async(vec![values.handle.clone()]);
+        Decision { values: from_cube(values), copied: Some(Box::pin(copied)) }
     }
 }
 
@@ -107,13 +109,13 @@ impl Halt {
 pub(super) fn norm(gpt: &Gpt, gradients: &GradientsParams) -> f64 {
     let device = gpt.device().inner();
     let zero = || Tensor::zeros([1], &device);
-    let decided = decide(gpt, gradients, vec![zero()], 0.0, &zero());
-    let values = from_cube::<1>(decided).into_data();
+    let values = decide_along(gpt, gradients, vec![zero()], 0.0, &zero());
+    let values = from_cube::<1>(values).into_data();
     values.iter::<f32>().nth(NORM).map_or(0.0, f64::from)
 }
 
-/// The verdict of [`judge`] on a step: [`VALUES`] numbers on the device.
-fn decide(
+/// The decision of [`decide`] on the step along `gradients`: [`VALUES`] numbers on the device.
+fn decide_along(
     gpt: &Gpt,
     gradients: &GradientsParams,
     losses: Vec<Tensor<1>>,
@@ -129,5 +131,5 @@ fn decide(
     });
     // A model without gradients has a norm of 0.
     let sums = sums_of_squares(gradients.collect()).unwrap_or_else(|| cube(Tensor::<1>::zeros([1], &halted.device())));
-    judge(losses, sums, cube(halted.clone()), grad_clip as f32)
+    decide(losses, sums, cube(halted.clone()), grad_clip as f32)
 }

@@ -142,11 +142,11 @@ impl Optimizer {
         let mut step = Step { optimizer: self, gradients: &mut gradients, shape, rate, on_gpu };
         let gpt = gpt.map_parameters(&mut step);
         if let (Some(Gathered { adamw, muon }), Some(decision)) = (step.on_gpu, decision) {
-            let verdict = cube(decision.values.clone());
+            let values = cube(decision.values.clone());
             if let Some(config) = self.config.muon {
-                gpu_muon::muon(muon, &verdict, &config.scalars(rate));
+                gpu_muon::muon(muon, &values, &config.scalars(rate));
             }
-            gpu::adamw(adamw, verdict, self.config.adamw.scalars(self.steps, rate, 1));
+            gpu::adamw(adamw, values, self.config.adamw.scalars(self.steps, rate, 1));
         }
         if let Some(average) = &mut self.average {
             average.follow(&gpt, self.steps, decision);
