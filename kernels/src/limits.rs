@@ -181,11 +181,13 @@ mod on_gpus {
         fn fits(&self, head_size: usize, used: Use) -> bool {
             let tiled =
                 |kernel: &Footprint, dtype| Engine::Units.tile(*kernel, head_size, dtype, self.shared_memory).is_some();
-            let learned = match used {
+            let training_fits = match used {
                 Use::Inference => true,
                 Use::Training(dtype) => KERNELS.iter().all(|kernel| tiled(kernel, dtype.into())),
             };
-            cached_attention::shared_memory(head_size) <= self.shared_memory && learned && tiled(&FORWARD, DType::F32)
+            cached_attention::shared_memory(head_size) <= self.shared_memory
+                && training_fits
+                && tiled(&FORWARD, DType::F32)
         }
 
         /// Why attention in training is slower than with the shared memory of most GPUs: its tiles

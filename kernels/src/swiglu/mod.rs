@@ -19,7 +19,7 @@ pub fn swiglu(x: Tensor<3>) -> Tensor<3> {
 #[derive(Clone, Debug)]
 struct SwiGlu;
 
-/// `silu(gate) * x` for the two halves of the last dimension.
+/// `silu(gate) * up` for the two halves of the last dimension.
 #[cfg(test)]
 pub fn plain(x: Tensor<3>) -> Tensor<3> {
     let n = x.dims()[2] / 2;
