@@ -33,7 +33,20 @@ impl Level {
             Self::Avx512 => "avx512",
         }
     }
+
+    /// Its name in records of results, which other machines may read: [`Self::Portable`] has two
+    /// names there, since its products are not rounded alike on all machines.
+    pub fn arithmetic(self) -> &'static str {
+        match self {
+            Self::Portable if PORTABLE_IS_FUSED => "portable_fma",
+            _ => self.name(),
+        }
+    }
 }
+
+/// Whether matrix products with [`Level::Portable`] are fused: `a b + c` is rounded once, as with the
+/// other levels, since the build's target has an instruction for that.
+pub const PORTABLE_IS_FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
 /// The set that kernels use, fixed for the life of the process.
 pub fn level() -> Level {
@@ -283,6 +296,8 @@ mod tests {
     fn a_limit_is_one_of_three_words() {
         assert!(Level::Portable < Level::Avx2 && Level::Avx2 < Level::Avx512);
         assert_eq!(limit_of("avx2"), Ok(Level::Avx2));
+        assert_eq!(limit_of("portable"), Ok(Level::Portable));
+        assert!(limit_of("portable_fma").is_err());
         assert!(limit_of("AVX2").unwrap_err().contains("\"AVX2\", not avx512, avx2 or portable"));
     }
 

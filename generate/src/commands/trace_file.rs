@@ -115,7 +115,7 @@ impl Header {
 pub(super) struct Machine {
     /// The device's own name.
     pub(super) device_name: String,
-    /// The instruction set of the CPU kernels, as `EMBER_SIMD` names it.
+    /// The instruction set of the CPU kernels, by [`simd::Level::arithmetic`].
     pub(super) simd: String,
 }
 
@@ -127,7 +127,7 @@ impl Machine {
 
     /// The current machine, with a device of this name.
     pub(super) fn with(device_name: &str) -> Self {
-        Self { device_name: device_name.to_owned(), simd: simd::level().name().to_owned() }
+        Self { device_name: device_name.to_owned(), simd: simd::level().arithmetic().to_owned() }
     }
 }
 

@@ -3,7 +3,8 @@
 
 use burn::tensor::bf16;
 
-use crate::{halves::narrowed, simd::Portable};
+use crate::halves::narrowed;
+use crate::simd::{PORTABLE_IS_FUSED, Portable};
 
 /// A microkernel's operations on vectors of 4-byte lanes.
 ///
@@ -109,7 +110,6 @@ impl InstructionSet for Portable {
     #[inline(always)]
     unsafe fn multiply_add(a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
         // Without an FMA instruction, `mul_add` is a function call.
-        let fused = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
-        std::array::from_fn(|i| if fused { a[i].mul_add(b[i], c[i]) } else { a[i] * b[i] + c[i] })
+        std::array::from_fn(|i| if PORTABLE_IS_FUSED { a[i].mul_add(b[i], c[i]) } else { a[i] * b[i] + c[i] })
     }
 }

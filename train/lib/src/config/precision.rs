@@ -55,17 +55,19 @@ fn automatic(selected: &Selected) -> (Precision, Note) {
 /// The instruction set of the kernels if `device` is the processor: the last bits of results depend
 /// on it. With `_bf16` at its end, products in bfloat16 use instructions of their own.
 pub fn simd(device: &Device) -> Option<&'static str> {
-    let set = if multiplies_bf16() { "avx512_bf16" } else { level().name() };
+    let set = if multiplies_bf16() { "avx512_bf16" } else { level().arithmetic() };
     is_cpu(device).then_some(set)
 }
 
 /// The environment's setting with which a processor that has the instruction set `now` uses the set
 /// `before`, both as [`simd`] names them; `None` if there is none.
 pub fn simd_setting(before: &str, now: &str) -> Option<String> {
-    let levels = [Level::Portable, Level::Avx2, Level::Avx512].map(Level::name);
-    let place = |set: &str| levels.iter().position(|level| *level == set);
+    let levels = [Level::Portable, Level::Avx2, Level::Avx512];
+    // Not the portable set of a machine that rounds otherwise: it has another name.
+    let find = |set: &str| levels.into_iter().find(|level| level.arithmetic() == set);
     // No setting leaves out the instructions for bfloat16 alone.
-    (place(before)? < place(now.trim_end_matches("_bf16"))?).then(|| format!("{VARIABLE}={before}"))
+    let (before, now) = (find(before)?, find(now.trim_end_matches("_bf16"))?);
+    (before < now).then(|| format!("{VARIABLE}={}", before.name()))
 }
 
 /// Checks that the device supports a precision.

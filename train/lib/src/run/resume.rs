@@ -235,6 +235,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fs;
 
+    use ember_kernels::simd::Level;
     use ember_model::device::{DeviceChoice, select};
     use ember_model::folder::write_checksums;
     use serde_json::Value;
@@ -365,9 +366,13 @@ mod tests {
 
     #[test]
     fn who_can_have_the_instructions_that_a_run_began_with_is_told_how() {
+        let own = Level::Portable.arithmetic();
+        let foreign = if own == "portable" { "portable_fma" } else { "portable" };
         for (before, now, products, setting) in [
             ("avx2", "avx512", Precision::F32, Some("EMBER_SIMD=avx2")),
-            ("portable", "avx512_bf16", Precision::Bf16, Some("EMBER_SIMD=portable")),
+            (own, "avx512_bf16", Precision::Bf16, Some("EMBER_SIMD=portable")),
+            (foreign, "avx512_bf16", Precision::Bf16, None),
+            (foreign, own, Precision::F32, None),
             ("avx512", "avx512_bf16", Precision::Bf16, None),
             ("avx512_bf16", "avx2", Precision::F32, None),
             ("mmx", "avx2", Precision::F32, None),
