@@ -91,7 +91,9 @@ fn other_device(rows: &[Row], name: &str, simd: Option<&str>, products: Precisio
             _ => set.trim_end_matches("_bf16"),
         });
         let line = differ(&format!("{PROCESSOR} with {before}"), &format!("{PROCESSOR} with {now}"));
-        let remedy = precision::simd_setting(before, now).map(|setting| format!("; with {setting} they will not"));
+        // No promise of the same results: another session may have had other instructions since.
+        let uses = |setting: String| format!("; {setting} uses the instructions that it began with");
+        let remedy = precision::simd_setting(before, now).map(uses);
         return (before != now).then(|| line + &remedy.unwrap_or_default());
     }
     (!names[0].is_empty() && names[0] != name).then(|| differ(names[0], name))
@@ -380,8 +382,9 @@ mod tests {
             let run = RunFacts { device: PROCESSOR.to_owned(), simd: Some(before.to_owned()), ..RunFacts::default() };
             let rows = [Row { run: Some(run), ..Row::default() }];
             let note = other_device(&rows, PROCESSOR, Some(now), products).unwrap();
-            let told = note.split_once("; with ").map(|(_, told)| told.to_owned());
-            assert_eq!(told, setting.map(|setting| format!("{setting} they will not")), "{note}");
+            let told = note.split_once("; ").map(|(_, told)| told.to_owned());
+            let expected = setting.map(|setting| format!("{setting} uses the instructions that it began with"));
+            assert_eq!(told, expected, "{note}");
         }
     }
 
