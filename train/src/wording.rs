@@ -105,9 +105,9 @@ fn of_config(error: &ConfigError) -> String {
 
 fn of_folder(error: &FolderError) -> Option<Worded> {
     use FolderError::*;
-    let is_usage = matches!(error, HoldsRun { .. } | IsFile(_) | Foreign { .. });
+    let is_usage = matches!(error, HoldsRun { .. } | IsFile(_) | Foreign { .. } | OtherData { .. });
     let words = match error {
-        IsFile(_) | Foreign { .. } => format!("--out {error}"),
+        IsFile(_) | Foreign { .. } | OtherData { .. } => format!("--out {error}"),
         HoldsRun(path) => format!(
             "{} holds a run already; continue it with `ember-train resume {}`, or choose another --out",
             path.display(),

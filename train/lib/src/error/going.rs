@@ -24,6 +24,11 @@ pub enum FolderError {
         "{path} holds other files, {name} among them, and they might be overwritten; name a folder that is new or empty"
     )]
     Foreign { path: PathBuf, name: String },
+    /// The folder for a new run on a prepared text holds another prepared text.
+    #[error(
+        "{path} holds another prepared text, which would be taken for this run's; move {data} away, or choose another folder"
+    )]
+    OtherData { path: PathBuf, data: PathBuf },
     /// The folder for a new run cannot be created.
     #[error("cannot create the run folder {path}; choose another")]
     Create { path: PathBuf, source: io::Error },

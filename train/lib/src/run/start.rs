@@ -371,10 +371,7 @@ fn fitted(
 fn refuse_other_data(folder: &RunFolder, prepared: &Path) -> Result<(), FolderError> {
     let own = folder.file(DATA);
     let is_other = Dataset::is_in(&own) && own.canonicalize().ok() != prepared.canonicalize().ok();
-    if is_other {
-        return Err(FolderError::Foreign { path: folder.path().to_owned(), name: DATA.to_owned() });
-    }
-    Ok(())
+    if is_other { Err(FolderError::OtherData { path: folder.path().to_owned(), data: own }) } else { Ok(()) }
 }
 
 /// Opens the folder that another process of the group has created.

@@ -121,6 +121,7 @@ pub const CASES: &[(&str, &str)] = &[
     ("ember-train", "run count.txt --out count.txt SMALL"),
     ("ember-train", "run count.txt --out no-tokenizer SMALL"),
     ("ember-train", "run count.txt --out nowhere/.. SMALL"),
+    ("ember-train", "run tokens-of-bytes --out not-begun SMALL"),
     ("ember-train", "resume missing"),
     ("ember-train", "resume empty-folder"),
     ("ember-train", "resume flipped --device cpu"),

@@ -86,6 +86,7 @@ pub fn set_up(place: &Place) {
     place.write("mistral/config.json", "{\"model_type\": \"mistral\", \"hidden_size\": 8}");
     place.write("cafe.txt", "one caf\u{e9} and two caf\u{e9}s\n".repeat(100));
     place.train("prepare count.txt --out tokens-of-bytes --tokenizer bytes").succeeds();
+    copy_folder(&place.path("tokens-of-bytes"), &place.path("not-begun/data"));
     copy_folder(&checkpoint, &place.path("wide-tokenizer"));
     std::fs::remove_file(place.path("wide-tokenizer/checksums.json")).unwrap();
     std::fs::copy(place.path("tokens-of-bytes/tokenizer.json"), place.path("wide-tokenizer/tokenizer.json")).unwrap();
