@@ -70,6 +70,28 @@ fn no_step_is_saved_before_its_rows() {
     });
 }
 
+/// The row with the length that the clock chose was not synced, unlike the configuration: a full disk
+/// could take it back, a kill then lost it, and a resume from an earlier step did not tell of it.
+#[test]
+fn the_row_of_a_new_length_is_on_the_disk_before_the_next_row() {
+    let (library, place) = (Library::new(), scratch());
+    // So little time that the run is shortened to a single step at once.
+    let settings = Settings { promised: Some(1), ..QUIET };
+    let ran = library.session(place.path(), &settings, &session(6, End::Done));
+    assert!(matches!(ran.ended, Some(Ok(None))), "{:?}", ran.ended);
+    let log = Path::new(RUN).join(METRICS);
+    let of_log = ran.operations.iter().filter(|operation| match operation {
+        Operation::Write(path, ..) | Operation::Sync(path) => *path == log,
+        _ => false,
+    });
+    let sets_length = |operation: &&Operation| match operation {
+        Operation::Write(_, _, row) => row.starts_with(b"{\"step\":0,\"max_steps\":1}"),
+        _ => false,
+    };
+    let next = of_log.skip_while(|operation| !sets_length(operation)).nth(1);
+    assert_eq!(next, Some(&Operation::Sync(log.clone())));
+}
+
 /// A run that could not write its first row left a folder that made the next attempt fail.
 #[test]
 fn a_run_that_has_no_room_to_begin_leaves_no_folder() {

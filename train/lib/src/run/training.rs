@@ -321,6 +321,8 @@ impl Trainer<'_> {
         let max_steps = self.learner.config.max_steps;
         self.reporter.note(format!("max_steps = {max_steps} instead of {was}, to end on time").into());
         let logged = self.log.append(&Row { step, max_steps: Some(max_steps), ..Row::default() });
+        // On the disk like the configuration: a resume from an earlier step tells of the length by it.
+        let logged = logged.and_then(|()| self.log.sync());
         self.tolerate_full_disk(logged.map_err(Into::into))
     }
 }
