@@ -9,7 +9,7 @@ use ember_model::device::{PROCESSOR, Selected};
 use super::checkpoint::{self, Restored};
 use super::folder::{CONFIG, METRICS, RunFolder, step_of};
 use super::init::{initial_model, is_model_of};
-use super::report::{Reporter, Row, jsonl, records};
+use super::report::{Reporter, Row, RunFacts, jsonl, records};
 use super::{Run, sample, text};
 use crate::config::{Precision, TrainConfig, precision};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, share};
@@ -35,15 +35,18 @@ pub fn resume(
 ) -> Result<Run> {
     // Only rank 0 takes the run's lock and writes. The others load the step that rank 0 has
     // verified: a slow file system may not show them the newest pointer yet.
-    let opened =
-        if group.leads() { open(path, &selected, reporter) } else { Ok((RunFolder::owned_elsewhere(path), None)) };
-    let (folder, latest) = all_ok(group, opened)?;
+    let opened = if group.leads() { open(path, reporter) } else { Ok((RunFolder::owned_elsewhere(path), None, None)) };
+    let (folder, latest, began) = all_ok(group, opened)?;
     let latest = broadcast(group, &latest)?;
     let restored = restore(&folder, latest, changes, group, &selected, memory_limit, reporter);
     let (config, dataset, restored) = all_ok(group, restored)?;
     let Restored { gpt, optimizer, progress } = restored;
     // All processes use rank 0's values, so that they make the same decisions.
     let (config, progress) = broadcast(group, &(config, progress))?;
+    // After the changes: which instructions matter depends on the precision from here on.
+    let simd = precision::simd(&selected.device);
+    let other = began.and_then(|began| other_device(&began, &selected.name, simd, config.precision));
+    other.into_iter().for_each(|line| reporter.note(line.into()));
     let written = if group.leads() { write_back(&folder, &config, &progress, reporter) } else { Ok(()) };
     all_ok(group, written)?;
     // A time budget applies to the session it was given in only; the length it decided is in the
@@ -51,9 +54,13 @@ pub fn resume(
     Ok(Run { folder, config, dataset, gpt, optimizer, progress, selected, pause_at: None, time_budget: None })
 }
 
-/// Takes the run's lock, and points `latest` to the newest undamaged checkpoint; returns its step.
-/// A log that cannot be read is refused before anything is changed.
-fn open(path: &Path, selected: &Selected, reporter: &mut dyn Reporter) -> Result<(RunFolder, Option<u64>)> {
+/// A run's folder, the step of its newest undamaged checkpoint and, if there is one, what the log
+/// says of the run's beginning.
+type Opened = (RunFolder, Option<u64>, Option<RunFacts>);
+
+/// Takes the run's lock, and points `latest` to the newest undamaged checkpoint. A log that cannot be
+/// read is refused before anything is changed.
+fn open(path: &Path, reporter: &mut dyn Reporter) -> Result<Opened> {
     let run = RunFolder::open(path)?;
     // Other programs use the name config.toml too: leave no lock in a folder that is no run.
     let config = TrainConfig::from_file(&run.file(CONFIG)).inspect_err(|_| run.remove_own_lock())?;
@@ -69,18 +76,14 @@ fn open(path: &Path, selected: &Selected, reporter: &mut dyn Reporter) -> Result
         );
         reporter.note(line.into());
     }
-    let simd = precision::simd(&selected.device);
-    if let Some(line) = latest.and_then(|_| other_device(&rows, &selected.name, simd, config.precision)) {
-        reporter.note(line.into());
-    }
-    Ok((run, latest))
+    let began = latest.and_then(|_| rows.into_iter().next()?.run);
+    Ok((run, latest, began))
 }
 
 /// A note if the device that the run began on, and that of this `name` and instruction set, round
 /// differently. The number of a processor's threads changes no bits; its instructions do, those for
 /// bfloat16 only where the `products` have that type.
-fn other_device(rows: &[Row], name: &str, simd: Option<&str>, products: Precision) -> Option<String> {
-    let began = rows.first()?.run.as_ref()?;
+fn other_device(began: &RunFacts, name: &str, simd: Option<&str>, products: Precision) -> Option<String> {
     let names = [began.device.as_str(), name];
     let differ = |began_on: &str, now: &str| {
         format!("the run began on {began_on} and is resumed on {now}: results will differ from an uninterrupted run's")
@@ -246,7 +249,7 @@ mod tests {
     use crate::config::{DeviceKind, Settings, TextFacts};
     use crate::distributed::Alone;
     use crate::note::line;
-    use crate::run::report::{RunFacts, Silent};
+    use crate::run::report::Silent;
     use crate::run::small_run;
 
     /// The last checkpoint of a run of four steps.
@@ -359,11 +362,30 @@ mod tests {
 
     #[test]
     fn instructions_for_bfloat16_matter_to_products_in_it_alone() {
-        let run = RunFacts { device: PROCESSOR.to_owned(), simd: Some("avx512".to_owned()), ..RunFacts::default() };
-        let rows = [Row { run: Some(run), ..Row::default() }];
-        let differs = |set: &str, products| other_device(&rows, PROCESSOR, Some(set), products).is_some();
+        let began = RunFacts { device: PROCESSOR.to_owned(), simd: Some("avx512".to_owned()), ..RunFacts::default() };
+        let differs = |set: &str, products| other_device(&began, PROCESSOR, Some(set), products).is_some();
         assert!(!differs("avx512", Precision::Bf16) && differs("avx512_bf16", Precision::Bf16));
         assert!(!differs("avx512_bf16", Precision::F32) && differs("avx2", Precision::F32));
+    }
+
+    /// Whatever precision the run had before. The two sets differ only in what they have for bfloat16.
+    #[test]
+    fn the_precision_that_a_run_goes_on_with_decides_which_instructions_matter() {
+        let own = precision::simd(&select(DeviceChoice::Cpu).unwrap().device).unwrap();
+        let other = own.strip_suffix("_bf16").map_or_else(|| format!("{own}_bf16"), str::to_owned);
+        for (now, is_reported) in [("bf16", true), ("f32", false)] {
+            let place = tempfile::tempdir().unwrap();
+            let path = place.path().join("run");
+            run_with_state(&path, |_| {});
+            let log = fs::read_to_string(path.join(METRICS)).unwrap();
+            let [logged, changed] = [own, other.as_str()].map(|set| format!("\"simd\":\"{set}\","));
+            assert!(log.contains(&logged), "{log}");
+            fs::write(path.join(METRICS), log.replacen(&logged, &changed, 1)).unwrap();
+            let (changes, mut notes) = ([format!("precision={now}")], Notes::default());
+            resume(&path, &changes, select(DeviceChoice::Cpu).unwrap(), None, &Alone, &mut notes).unwrap();
+            let lines = notes.0.iter().filter(|line| line.starts_with("the run began on "));
+            assert_eq!(lines.count(), usize::from(is_reported), "{now}: {:?}", notes.0);
+        }
     }
 
     #[test]
@@ -379,9 +401,8 @@ mod tests {
             ("avx512_bf16", "avx2", Precision::F32, None),
             ("mmx", "avx2", Precision::F32, None),
         ] {
-            let run = RunFacts { device: PROCESSOR.to_owned(), simd: Some(before.to_owned()), ..RunFacts::default() };
-            let rows = [Row { run: Some(run), ..Row::default() }];
-            let note = other_device(&rows, PROCESSOR, Some(now), products).unwrap();
+            let began = RunFacts { device: PROCESSOR.to_owned(), simd: Some(before.to_owned()), ..RunFacts::default() };
+            let note = other_device(&began, PROCESSOR, Some(now), products).unwrap();
             let told = note.split_once("; ").map(|(_, told)| told.to_owned());
             let expected = setting.map(|setting| format!("{setting} uses the instructions that it began with"));
             assert_eq!(told, expected, "{note}");
