@@ -188,20 +188,27 @@ async fn accept(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::cell::Cell;
+    use std::sync::mpsc;
 
     use super::*;
 
-    /// No system grants the stack of the last thread; the others are waiting by then, and must end.
+    /// No system grants the stack of the last thread; the others are waiting by then, and must end:
+    /// the check does not return before.
     #[test]
-    fn a_thread_that_the_system_does_not_grant_is_told_before_the_server_listens() {
-        let built = Cell::new(0);
-        let builder = || {
-            built.set(built.get() + 1);
-            if built.get() < 4 { thread::Builder::new() } else { thread::Builder::new().stack_size(usize::MAX / 4) }
-        };
-        let error = format!("{:#}", ensure_threads(4, builder).unwrap_err());
+    fn threads_that_are_not_all_granted_are_refused_in_a_line_and_none_stays_waiting() {
+        let (told, answer) = mpsc::channel();
+        thread::spawn(move || {
+            let built = Cell::new(0);
+            let builder = || {
+                built.set(built.get() + 1);
+                if built.get() < 4 { thread::Builder::new() } else { thread::Builder::new().stack_size(usize::MAX / 4) }
+            };
+            told.send([ensure_threads(4, builder), ensure_threads(4, thread::Builder::new)]).unwrap();
+        });
+        let [refused, granted] = answer.recv_timeout(Duration::from_secs(60)).unwrap();
+        let error = format!("{:#}", refused.unwrap_err());
         let line = "cannot start 4 threads for the server; end other programs, or raise `ulimit -u`: ";
         assert!(error.starts_with(line), "{error}");
-        ensure_threads(4, thread::Builder::new).unwrap();
+        granted.unwrap();
     }
 }
