@@ -66,8 +66,13 @@ impl AppendFile {
 
     /// Waits until everything is on the disk, safe from a power cut.
     pub(super) fn sync(&mut self) -> Result<(), LogError> {
+        self.sync_by(File::sync_data)
+    }
+
+    /// Like [`Self::sync`], with the call that waits.
+    fn sync_by(&mut self, wait: impl FnOnce(&File) -> io::Result<()>) -> Result<(), LogError> {
         self.write_pending()?;
-        let synced = self.file.sync_data();
+        let synced = wait(&self.file);
         if synced.is_ok() {
             self.unsynced.clear();
         }
@@ -126,15 +131,19 @@ mod tests {
         log.sync().unwrap();
         log.append(b"2\n").unwrap();
         log.append(b"3\n").unwrap();
-        let full = log.take_back(Err(io::ErrorKind::StorageFull.into())).unwrap_err();
-        assert!(Error::from(full).is_full_disk());
+        let path = log.path.clone();
+        let lost = log.sync_by(|_| {
+            File::options().write(true).open(path)?.set_len(2)?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert!(Error::from(lost.unwrap_err()).is_full_disk());
         assert_eq!(content(&log), "1\n");
         log.append(b"4\n").unwrap();
         log.sync().unwrap();
         assert_eq!(content(&log), "1\n2\n3\n4\n");
         // Any other failure ends the run, and the file keeps what it has.
         log.append(b"5\n").unwrap();
-        assert!(log.take_back(Err(io::ErrorKind::PermissionDenied.into())).is_err());
+        assert!(log.sync_by(|_| Err(io::ErrorKind::PermissionDenied.into())).is_err());
         assert_eq!(content(&log), "1\n2\n3\n4\n5\n");
     }
 
@@ -157,7 +166,7 @@ mod tests {
         // /dev/full cannot be cut; it is the disk that is cut later, so nothing is there twice.
         log.append(b"4\n").unwrap();
         let disk = mem::replace(&mut log.file, full_disk());
-        assert!(log.take_back(Err(io::ErrorKind::StorageFull.into())).is_err());
+        assert!(log.sync_by(|_| Err(io::ErrorKind::StorageFull.into())).is_err());
         log.file = disk;
         assert_eq!(content(&log), "1\n2\n3\n4\n");
         log.append(b"5\n").unwrap();

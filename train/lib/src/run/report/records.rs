@@ -230,4 +230,27 @@ mod tests {
         records.keep(&[sample(6, 0, "f"), sample(6, 1, "g")], &run.sample(6)).unwrap();
         assert_eq!(kept().len(), 5);
     }
+
+    /// They may be the last of the run: nothing else would write them.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_sync_writes_the_events_that_a_full_disk_did_not_take() {
+        let place = tempfile::tempdir().unwrap();
+        let run = RunFolder::create(&place.path().join("run")).unwrap();
+        fs::write(run.file(CONFIG), "").unwrap();
+        let mut records = Records::open(&run, RunFacts::default(), 0, true, &mut |_| {}).unwrap();
+        let put_events = |records: &mut Records, disk: fs::File| {
+            let events = records.0.as_mut().unwrap().events.as_mut().unwrap();
+            std::mem::replace(&mut events.out.file, disk)
+        };
+        let full = fs::File::options().append(true).open("/dev/full").unwrap();
+        let disk = put_events(&mut records, full);
+        let row = Row { step: 1, train_loss: Some(1.0), ..Row::default() };
+        assert!(crate::error::Error::from(records.append(&row).unwrap_err()).is_full_disk());
+        put_events(&mut records, disk);
+        records.sync().unwrap();
+        let file = fs::read_dir(run.file(TENSORBOARD)).unwrap().next().unwrap().unwrap();
+        let content = fs::read(file.path()).unwrap();
+        assert!(content.windows(15).any(|window| window == b"loss/train_loss"));
+    }
 }

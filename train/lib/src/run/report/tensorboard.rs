@@ -20,7 +20,7 @@ use crate::run::folder::EVENTS;
 
 /// An open event file.
 pub struct EventFile {
-    out: AppendFile,
+    pub(super) out: AppendFile,
 }
 
 impl EventFile {
