@@ -198,6 +198,7 @@ test("what its maker says is text, and nothing else", { skip }, () => onPage({},
   const day = new Date().toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" });
   for (const words of ["<i>Ana</i>", `${day}, with Ember`, "2,000 built-in stories (", "20 steps"]) assert.ok(facts.includes(words), `${words} in ${facts}`);
   assert.match(facts, /\d% of [\d,]+ characters/);
+  assert.match(facts, /[\d,]+, of which [1-9][\d,]* are stored in 32 bits each, the others in 8/);
 }));
 
 test("a character that the model does not know is said, and the page goes on", { skip }, () => onPage({ run: "gpt2-chars", flags: ["--beginning", "the", "--skip-copied"] }, async (page) => {

@@ -213,9 +213,11 @@ test("the parameters that keep 32 bits are counted", () => {
   const files = ["page/src/elements.js", "train/src/commands/share/facts.js"];
   const script = files.map((file) => readFileSync(new URL(`../../${file}`, import.meta.url), "utf8")).join("");
   const { storageWords } = runInNewContext(`${script}; ({ storageWords })`, {});
-  const tensors = [{ type: "int8", shape: [300, 8] }, { type: "f32", shape: [16, 8] }, { type: "f32", shape: [8] }];
-  const words = storageWords({ facts: { parameters: 2536 }, weights: "int8", tensors });
-  assert.equal(words, "2,536, of which 136 are stored in 32 bits each, the others in 8");
+  for (const [weights, bits] of [["int8", 8], ["bf16", 16]]) {
+    const tensors = [{ type: weights, shape: [300, 8] }, { type: "f32", shape: [16, 8] }, { type: "f32", shape: [8] }];
+    const words = storageWords({ facts: { parameters: 2536 }, weights, tensors });
+    assert.equal(words, `2,536, of which 136 are stored in 32 bits each, the others in ${bits}`);
+  }
 });
 
 test("a worker that cannot be loaded is said to, in words", () => {
