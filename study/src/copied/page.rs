@@ -6,9 +6,8 @@ use std::path::Path;
 
 use super::{checked::Checked, checked::Span, checked::Together, training_text::LineOf, training_text::Place};
 use crate::page::page as whole_page;
-use ember_host::files::name_of;
+use ember_host::{files::name_of, names::last_part};
 use ember_page::escape;
-use ember_training::run::card::last_part;
 use ember_training::units::counted;
 
 const STYLE: &str = include_str!("page/style.css");

@@ -3,13 +3,12 @@
 use std::{io::Read, time::Instant};
 
 use ember_data::{prepare::Dataset, source::LeftOut};
-use ember_host::files::read_whole;
+use ember_host::{files::read_whole, names::last_part};
 use serde_json::{Map, Value, json};
 
 use ember_study::copied::{
     Checked, Documents, Novel, Rule, Together, TrainingText, beginning, check, page, times, together, words_for,
 };
-use ember_training::run::card::last_part;
 use ember_training::run::text::data_of;
 
 use super::reading::ReadingArgs;

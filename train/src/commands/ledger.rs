@@ -3,6 +3,7 @@
 use ember_cli::compile_progress::{CompileProgress, KERNELS_OF_A_STEP};
 use ember_data::{prepare::Dataset, windows::Batch, windows::TrainWindows};
 use ember_decoding::run_folder;
+use ember_host::names::last_part;
 use ember_model::{Gpt, checkpoint, folder};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use std::io::IsTerminal;
@@ -15,7 +16,6 @@ use ember_training::config::{
 use ember_training::error::ConfigError;
 use ember_training::memory::prediction::{Kernels, training::Step};
 use ember_training::memory::{self, fit::check_limits};
-use ember_training::run::card::last_part;
 use ember_training::run::folder::{CONFIG, run_of};
 use ember_training::run::init::Init;
 use ember_training::run::text::{data_folder, dataset_for};

@@ -3,7 +3,7 @@
 use ember_cli::wording;
 use ember_data::prepare::{Dataset, PrepareOptions, excerpt};
 use ember_data::{look::look, prepare};
-use ember_host::files::name_of;
+use ember_host::names::name_of_existing;
 use ember_study::{error::Error, look::Seen, look::page, look::seen};
 use ember_training::run::text;
 
@@ -76,7 +76,7 @@ pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
 
 /// The page's title: the text's name without its folders, which are private.
 fn title(texts: &[String]) -> String {
-    let name = |text: &String| name_of(Path::new(text)).unwrap_or_else(|| text.clone());
+    let name = |text: &String| name_of_existing(Path::new(text)).unwrap_or_else(|| "A text".to_owned());
     match texts {
         [] => "The built-in stories".to_owned(),
         [one] => name(one),
@@ -135,6 +135,7 @@ mod tests {
         let texts = ["/home/ana/diary.txt", "b.txt", "c.txt"].map(str::to_owned);
         let titles = [0, 1, 3].map(|count| title(&texts[..count]));
         assert_eq!(titles, ["The built-in stories", "diary.txt", "diary.txt and 2 more"]);
+        assert_eq!(title(&["/home/ana/letters/..".to_owned()]), "A text");
     }
 
     #[test]

@@ -3,11 +3,11 @@
 //! times, so that an interrupted run writes the same card as an uninterrupted one.
 
 use std::fmt::Write;
-use std::path::Path;
 
 use ember_data::numbers::{counted, grouped};
 use ember_data::prepare::{Dataset, Manifest};
 use ember_data::tokenizer::TokenizerChoice;
+use ember_host::names::last_part;
 use ember_model::GptConfig;
 use serde_json::Value;
 
@@ -130,11 +130,6 @@ fn data(manifest: &Manifest) -> String {
     let [train, val] = manifest.report.bytes.map(grouped);
     let _ = writeln!(text, "\n{train} bytes of training text, {val} held out for validation.");
     text
-}
-
-/// A file's name without its folders, which are private.
-pub fn last_part(name: &str) -> &str {
-    Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or(name)
 }
 
 /// Escapes a name for Markdown, whatever is in it: it may look like a list item, a table cell or

@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ember_decoding::run_folder::namesake;
-use ember_host::files::{make_folder, name_of, remove_unfinished, write_text};
+use ember_host::files::{make_folder, remove_unfinished, write_text};
+use ember_host::names::name_of_existing;
 
 use crate::config::TrainConfig;
 use crate::error::{FolderError, Result};
@@ -234,8 +235,7 @@ impl RunFolder {
 
     /// The name of the run: the folder's own, also if its path ends in none, as `.` does.
     pub fn name(&self) -> String {
-        let own = || name_of(&self.path.canonicalize().ok()?);
-        name_of(&self.path).or_else(own).unwrap_or_else(|| "run".to_owned())
+        name_of_existing(&self.path).unwrap_or_else(|| "run".to_owned())
     }
 
     /// Writes the resolved configuration atomically.

@@ -1,9 +1,8 @@
 //! The facts that the page shows about the model: its author, its texts, its training.
 
 use ember_data::prepare::{Dataset, Source};
-use ember_host::files::name_of;
+use ember_host::{files::name_of, names::last_part};
 use ember_study::compare::Record;
-use ember_training::run::card::last_part;
 use ember_training::run::folder::{AVERAGE, run_of, step_of};
 use ember_training::run::init::initial_checkpoint_name;
 use ember_training::run::runs::configuration;
