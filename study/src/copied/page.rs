@@ -1,12 +1,9 @@
 //! The checked texts as a page: copied stretches are marked, and each mark names its place in the
 //! training text and links to its entry in a list.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-
 use super::{checked::Checked, checked::Span, checked::Together, training_text::LineOf, training_text::Place};
 use crate::page::page as whole_page;
-use ember_host::{files::name_of, names::last_part};
+use ember_host::names::Names;
 use ember_page::escape;
 use ember_training::units::counted;
 
@@ -41,19 +38,13 @@ pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, va
 }
 
 /// The checked texts, with sources named without their folders, which are private: the page may be
-/// sent to others. Sources that share a name keep the folder that each is in.
+/// sent to others.
 fn without_folders(checked: &[Checked]) -> Vec<Checked> {
     let places = checked.iter().flat_map(|text| &text.spans).filter_map(|span| span.place.as_ref());
-    let sources: BTreeSet<&str> = places.map(|place| place.source.as_str()).collect();
-    let mut sharing: BTreeMap<&str, usize> = BTreeMap::new();
-    for source in sources {
-        *sharing.entry(last_part(source)).or_default() += 1;
-    }
+    let names = Names::new(places.map(|place| place.source.as_str()));
     let mut checked = checked.to_vec();
     for place in checked.iter_mut().flat_map(|text| &mut text.spans).filter_map(|span| span.place.as_mut()) {
-        let name = last_part(&place.source);
-        let folder = Path::new(&place.source).parent().and_then(name_of).filter(|_| sharing[name] > 1);
-        place.source = folder.map_or_else(|| name.to_owned(), |folder| format!("{folder}/{name}"));
+        place.source = names.of(&place.source).to_owned();
     }
     checked
 }
@@ -155,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_page_does_not_say_in_which_folders_the_sources_are() {
-        let sources = ["/home/anastasia/diary.txt", "/home/anastasia/new/notes.txt", "/home/anastasia/old/notes.txt"];
+        let sources = ["/home/anastasia/diary.txt", "/home/anastasia/notes.txt", "/home/anastasia/old/notes.txt"];
         let span = |source| Span {
             start: 0,
             characters: 1,
@@ -176,7 +167,7 @@ mod tests {
             novel: Vec::new(),
         };
         let page = page("x.txt", &["a"], &[checked], &all, None);
-        for source in ["diary.txt", "new/notes.txt", "old/notes.txt"] {
+        for source in ["diary.txt", "notes.txt", "old/notes.txt"] {
             assert!(page.contains(&format!("once: line 5 of {source}<br>")), "{page}");
         }
         assert!(page.contains("title=\"once: line 5 of ") && !page.contains("anastasia"), "{page}");
