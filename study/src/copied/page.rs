@@ -20,8 +20,11 @@ pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, va
         };
         format!("<p>For {amount} validation text, which the model never saw, it is {share:.1}%.</p>\n")
     });
-    let checked = without_folders(checked);
-    let sections = texts.iter().zip(&checked).enumerate();
+    // The folders of the sources are private.
+    let places = checked.iter().flat_map(|text| &text.spans).filter_map(|span| span.place.as_ref());
+    let names = Names::new(places.map(|place| place.source.as_str()));
+    let sections = texts.iter().zip(checked).enumerate();
+    let sections = sections.map(|(number, (text, checked))| section(number, text, checked, &names));
     whole_page(
         title,
         STYLE,
@@ -32,45 +35,38 @@ pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, va
             ("spans", &counted(all.spans, "span")),
             ("longest", &counted(all.longest, "character")),
             ("validation", &of_validation),
-            ("sections", &sections.map(|(number, (text, checked))| section(number, text, checked)).collect::<String>()),
+            ("sections", &sections.collect::<String>()),
         ],
     )
 }
 
-/// The checked texts, with sources named without their folders, which are private: the page may be
-/// sent to others.
-fn without_folders(checked: &[Checked]) -> Vec<Checked> {
-    let places = checked.iter().flat_map(|text| &text.spans).filter_map(|span| span.place.as_ref());
-    let names = Names::new(places.map(|place| place.source.as_str()));
-    let mut checked = checked.to_vec();
-    for place in checked.iter_mut().flat_map(|text| &mut text.spans).filter_map(|span| span.place.as_mut()) {
-        place.source = names.of(&place.source).to_owned();
-    }
-    checked
-}
-
 /// A text, and the list of its copied spans.
-fn section(number: usize, text: &str, checked: &Checked) -> String {
-    let items: String = checked.spans.iter().enumerate().map(|(place, span)| item(number, place, span)).collect();
+fn section(number: usize, text: &str, checked: &Checked, names: &Names<'_>) -> String {
+    let spans = checked.spans.iter().enumerate();
+    let items: String = spans.map(|(place, span)| item(number, place, span, names)).collect();
     let list = if items.is_empty() { items } else { format!("<ol>\n{items}</ol>\n") };
-    let (named, marked) = (number + 1, marked(number, text, checked));
+    let (named, marked) = (number + 1, marked(number, text, checked, names));
     format!("<section><h2>Text {named}</h2>\n<p class=\"text\">{marked}</p>\n{list}</section>\n")
 }
 
-fn item(number: usize, at: usize, span: &Span) -> String {
+fn item(number: usize, at: usize, span: &Span, names: &Names<'_>) -> String {
     let whereabouts = span.place.as_ref().map_or_else(String::new, |place| {
         let [words, before, text, after] =
-            [&words_for(place), &place.before, &span.text, &place.after].map(|text| escape(text));
+            [&named(place, names), &place.before, &span.text, &place.after].map(|text| escape(text));
         format!("{words}<br><small>…{before}<b>{text}</b>{after}…</small>")
     });
     let (times, characters) = (times(span.times), counted(span.characters, "character"));
     format!("<li id=\"s{number}-{at}\">{characters}, {times}: {whereabouts}</li>\n")
 }
 
+fn named(place: &Place, names: &Names<'_>) -> String {
+    words_for(place, names.of(&place.source))
+}
+
 /// "line 12 of input.txt"; if lines are counted within a document, "line 2 of document 7 of
-/// input.jsonl".
-pub fn words_for(place: &Place) -> String {
-    let Place { source, document, line, .. } = place;
+/// input.jsonl". `source` is the name of its source.
+pub fn words_for(place: &Place, source: &str) -> String {
+    let Place { document, line, .. } = place;
     let titled = place.title.as_ref().map_or_else(String::new, |title| format!(" ({title})"));
     match place.line_of {
         LineOf::File => format!("line {line} of {source}{titled}"),
@@ -89,7 +85,7 @@ pub fn times(count: usize) -> String {
 }
 
 /// The text with a link around each copied span; where spans overlap, the longest gets it.
-fn marked(number: usize, text: &str, checked: &Checked) -> String {
+fn marked(number: usize, text: &str, checked: &Checked, names: &Names<'_>) -> String {
     let mut owners: Vec<Option<usize>> = vec![None; text.len()];
     let mut by_length: Vec<usize> = (0..checked.spans.len()).collect();
     by_length.sort_by_key(|&span| checked.spans[span].bytes.len());
@@ -105,7 +101,7 @@ fn marked(number: usize, text: &str, checked: &Checked) -> String {
             None => html += &piece,
             Some(span) => {
                 let Span { place, times: count, .. } = &checked.spans[span];
-                let place = place.as_ref().map_or_else(String::new, words_for);
+                let place = place.as_ref().map_or_else(String::new, |place| named(place, names));
                 let title = escape(&format!("{}: {place}", times(*count)));
                 html += &format!("<a href=\"#s{number}-{span}\" title=\"{title}\">{piece}</a>");
             }
@@ -139,9 +135,10 @@ mod tests {
             let title = title.map(str::to_owned);
             Place { line_of, document, title, ..place_in("a.txt") }
         };
-        assert_eq!(words_for(&place(LineOf::File, 2, None)), "line 5 of a.txt");
-        assert_eq!(words_for(&place(LineOf::Document, 1, Some("Rain"))), "line 5 of document 1 (Rain) of a.txt");
-        assert_eq!(words_for(&place(LineOf::SplitDocument, 1, None)), "line 5 of training document 1 of a.txt");
+        let words = |line_of, document, title| words_for(&place(line_of, document, title), "a.txt");
+        assert_eq!(words(LineOf::File, 2, None), "line 5 of a.txt");
+        assert_eq!(words(LineOf::Document, 1, Some("Rain")), "line 5 of document 1 (Rain) of a.txt");
+        assert_eq!(words(LineOf::SplitDocument, 1, None), "line 5 of training document 1 of a.txt");
     }
 
     #[test]
@@ -186,7 +183,7 @@ mod tests {
         let spans = vec![span(2, "<b>c"), span(5, "cde")];
         let checked =
             Checked { characters: 9, copied_characters: 6, longest: 4, spans, only_in_validation: Vec::new() };
-        let html = marked(0, "a <b>cde&", &checked);
+        let html = marked(0, "a <b>cde&", &checked, &Names::new([]));
         let expected =
             "a <a href=\"#s0-0\" title=\"twice: \">&lt;b&gt;c</a><a href=\"#s0-1\" title=\"twice: \">de</a>&amp;";
         assert_eq!(html, expected);

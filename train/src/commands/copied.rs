@@ -253,7 +253,7 @@ fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, onl
         lines.push(heading.to_owned());
     }
     for (text, span) in spans.iter().take(MAX_SHOWN) {
-        let place = span.place.as_ref().map_or_else(String::new, words_for);
+        let place = span.place.as_ref().map_or_else(String::new, |place| words_for(place, &place.source));
         let stretch: String = span.text.chars().take(MAX_SHOWN_CHARACTERS).collect();
         let more = if span.characters > MAX_SHOWN_CHARACTERS { "..." } else { "" };
         let at = format!("{}:{}", text + 1, span.start);
