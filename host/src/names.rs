@@ -35,6 +35,15 @@ impl<'a> Names<'a> {
     pub fn of<'n>(&'n self, path: &'n str) -> &'n str {
         self.0.get(path).map_or_else(|| last_part(path), String::as_str)
     }
+
+    /// A line about one of the paths, with the name in place of the path; the name alone if the
+    /// line lacks the path: if it was cut, it may have a part.
+    pub fn in_line(&self, line: &str, path: &str) -> String {
+        match line.contains(path) {
+            true => line.replace(path, self.of(path)),
+            false => self.of(path).to_owned(),
+        }
+    }
 }
 
 /// Paths that share their last part, each with a name of its own. They are numbered if full paths
@@ -95,6 +104,15 @@ mod tests {
             let names = Names::new(paths);
             assert_eq!(paths.map(|path| names.of(path)), expected, "{paths:?}");
         }
+    }
+
+    #[test]
+    fn a_line_has_the_name_in_place_of_the_path() {
+        let path = "/home/ana/letters";
+        let names = Names::new([path]);
+        let line = names.in_line("cannot read /home/ana/letters/old: permission denied", path);
+        assert_eq!(line, "cannot read letters/old: permission denied");
+        assert_eq!(names.in_line("cannot read /home/ana/lett … denied", path), "letters");
     }
 
     #[test]

@@ -60,6 +60,9 @@ pub struct Look {
     pub left_out: Vec<LeftOut>,
     /// A sentence about the encodings detected in files that are not UTF-8 and declare none.
     pub encodings: Option<String>,
+    /// The file that this sentence names.
+    #[serde(skip)]
+    pub least_certain: Option<String>,
     /// Near-duplicate documents.
     pub repeated: Repeated,
     /// Findings about lines.
@@ -217,6 +220,8 @@ impl LookState {
         };
         let name = |document: u64| place(document).0;
         let texts: Vec<&str> = self.sample.texts().collect();
+        let guesses = guesses(&sources).map(|(line, name)| (line, name.to_owned()));
+        let (encodings, least_certain) = guesses.unzip();
         Look {
             documents: self.documents,
             bytes: self.bytes,
@@ -227,7 +232,8 @@ impl LookState {
             files: sources.len() as u64,
             lengths: self.lengths,
             left_out,
-            encodings: guesses(&sources),
+            encodings,
+            least_certain,
             repeated: repeated(self.near.finish(), &name),
             lines: self.lines.finish(&name),
             private: self.private.finish(&place),

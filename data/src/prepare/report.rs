@@ -125,7 +125,7 @@ fn notes(survey: &Survey, bytes: [u64; 2], corpus: &Corpus, tokenizer: &Tokenize
         notes.push("manifest.json lists everything that was left out, with the reason.".to_owned());
     }
     notes.extend(left_out.into_iter().map(|line| format!("Left out: {line}")));
-    notes.extend(guesses(&survey.sources));
+    notes.extend(guesses(&survey.sources).map(|(line, _)| line));
     notes.extend(changes(&survey.sources));
     if survey.duplicates.examined < survey.documents {
         let examined = grouped(survey.duplicates.examined);
@@ -160,9 +160,9 @@ fn missed_share(documents: u64, [train, val]: [u64; 2], options: &PrepareOptions
     Some(format!("Validation is {is:.1}% of the bytes, not {asked}%{why}."))
 }
 
-/// A sentence about the detected encodings; names the least certain one.
-pub fn guesses(sources: &[Source]) -> Option<String> {
-    let guessed = || sources.iter().filter_map(|source| Some((&source.name, source.encoding?)));
+/// A sentence about the detected encodings, and the file that it names: the least certain one.
+pub fn guesses(sources: &[Source]) -> Option<(String, &str)> {
+    let guessed = || sources.iter().filter_map(|source| Some((source.name.as_str(), source.encoding?)));
     let (name, guess) = guessed().min_by(|(_, one), (_, other)| one.confidence.total_cmp(&other.confidence))?;
     let (count, sure) = (guessed().count(), guess.confidence);
     let files = if count == 1 { "1 file is".to_owned() } else { format!("{} files are", grouped(count as u64)) };
@@ -176,10 +176,11 @@ pub fn guesses(sources: &[Source]) -> Option<String> {
     guessed().for_each(|(_, guess)| *counts.entry(guess.encoding.name()).or_default() += 1);
     let each: Vec<String> = counts.iter().map(|(name, &count)| format!("{} {name}", grouped(count))).collect();
     let each = if each.len() > 1 { format!(" ({})", each.join(", ")) } else { String::new() };
-    Some(format!(
+    let line = format!(
         "{files} not UTF-8, so the encoding was guessed{each}; least certain: {name}, {encoding}, confidence \
          {sure:.2}{lost}."
-    ))
+    );
+    Some((line, name))
 }
 
 /// What cleaning changed, summed over all sources.

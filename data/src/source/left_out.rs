@@ -103,14 +103,21 @@ impl LeftOut {
     /// A line for each kind in `all`: the count, and the reason of the first, as in `3 links, the
     /// first: gone.txt is a link to a missing file`.
     pub fn summary(all: &[Self]) -> Vec<String> {
-        let mut kinds: BTreeMap<LeftOutKind, Vec<&str>> = BTreeMap::new();
-        for Self { kind, reason, .. } in all {
-            kinds.entry(*kind).or_default().push(reason);
+        Self::firsts(all).into_iter().map(|(first, count)| first.line(count, &first.reason)).collect()
+    }
+
+    /// The first of each kind in `all`, with the count of its kind.
+    pub fn firsts(all: &[Self]) -> Vec<(&Self, usize)> {
+        let mut kinds: BTreeMap<LeftOutKind, (&Self, usize)> = BTreeMap::new();
+        for one in all {
+            kinds.entry(one.kind).or_insert((one, 0)).1 += 1;
         }
-        let lines = kinds.into_iter().map(|(kind, reasons)| {
-            let first = if reasons.len() == 1 { "" } else { ", the first" };
-            format!("{}{first}: {}", kind.words(reasons.len()), reasons[0])
-        });
-        lines.collect()
+        kinds.into_values().collect()
+    }
+
+    /// The line of its kind in a summary, with this reason; it is the first of `count`.
+    pub fn line(&self, count: usize, reason: &str) -> String {
+        let first = if count == 1 { "" } else { ", the first" };
+        format!("{}{first}: {reason}", self.kind.words(count))
     }
 }

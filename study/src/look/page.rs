@@ -5,6 +5,7 @@ use crate::page::page as whole_page;
 use ember_data::look::{Counted, Look, Share};
 use ember_data::numbers::{counted, grouped};
 use ember_data::source::LeftOut;
+use ember_host::names::Names;
 use ember_page::escape;
 
 const STYLE: &str = include_str!("page/style.css");
@@ -54,7 +55,9 @@ pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
     } else {
         String::new()
     };
-    let encodings = look.encodings.as_deref().map_or_else(String::new, |line| format!("<p>{}</p>", escape(line)));
+    let names = names(look);
+    let encodings = look.encodings.as_deref().zip(look.least_certain.as_deref());
+    let encodings = encodings.map(|(line, path)| format!("<p>{}</p>", escape(&names.in_line(line, path))));
     let seen = seen.map(seen_section).unwrap_or_default();
     whole_page(
         title,
@@ -63,23 +66,34 @@ pub fn page(title: &str, look: &Look, seen: Option<&Seen>) -> String {
         &[
             ("lead", &capital(&lead)),
             ("reading", &reading),
-            ("kinds", &shares(&look.kinds, look.bytes)),
+            ("kinds", &shares(&look.kinds, look.bytes, &names)),
             ("years", &years(&look.years)),
-            ("largest", &shares(&look.largest[..look.largest.len().min(8)], look.bytes)),
-            ("left_out", &left_out(&look.left_out)),
-            ("encodings", &encodings),
+            ("largest", &shares(&look.largest[..look.largest.len().min(8)], look.bytes, &names)),
+            ("left_out", &left_out(&look.left_out, &names)),
+            ("encodings", &encodings.unwrap_or_default()),
             ("languages", &languages(look)),
             ("words", &word_section(look, || cloud(&words.favourites))),
             ("phrases", &word_section(look, || phrases(&words.phrases))),
             ("sentences", &word_section(look, || sentences(look))),
-            ("repeated", &repeated(look)),
+            ("repeated", &repeated(look, &names)),
             ("boilerplate", &boilerplate(look)),
-            ("private", &private(look)),
-            ("odd", &odd(look)),
+            ("private", &private(look, &names)),
+            ("odd", &odd(look, &names)),
             ("seen", &seen),
             ("sample", &sample),
         ],
     )
+}
+
+/// Names of the files without their folders, which are private.
+fn names(look: &Look) -> Names<'_> {
+    let largest = look.largest.iter().map(|share| &share.name);
+    let left_out = LeftOut::firsts(&look.left_out).into_iter().map(|(first, _)| &first.name);
+    let repeated = look.repeated.examples.iter().flatten();
+    let private = look.private.iter().flat_map(|found| &found.places).map(|place| &place.source);
+    let odd = look.lines.odd.iter().map(|line| &line.source);
+    let files = largest.chain(left_out).chain(&look.least_certain).chain(repeated).chain(private).chain(odd);
+    Names::new(files.map(String::as_str))
 }
 
 /// Whether most of the text is in languages that are written without spaces.
@@ -136,13 +150,7 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// The last two parts of a path.
-fn short(name: &str) -> String {
-    let parts: Vec<&str> = name.rsplit('/').take(2).collect();
-    escape(&parts.into_iter().rev().collect::<Vec<_>>().join("/"))
-}
-
-fn shares(shares: &[Share], all: u64) -> String {
+fn shares(shares: &[Share], all: u64, names: &Names<'_>) -> String {
     let row = |share: &Share| {
         let documents = if share.documents == 1 && share.files == 1 {
             String::new()
@@ -151,7 +159,7 @@ fn shares(shares: &[Share], all: u64) -> String {
         };
         format!(
             "<tr><td>{}</td><td class=\"some\"><small>{documents}</small></td><td class=\"number\">{}</td><td class=\"bar\">{}</td></tr>\n",
-            short(&share.name),
+            escape(names.of(&share.name)),
             size(share.bytes),
             bar(share.bytes as f64 / all.max(1) as f64)
         )
@@ -176,11 +184,14 @@ fn years(years: &[Share]) -> String {
     )
 }
 
-fn left_out(left_out: &[LeftOut]) -> String {
+fn left_out(left_out: &[LeftOut], names: &Names<'_>) -> String {
     if left_out.is_empty() {
         return "<p class=\"good\">Nothing was left out.</p>".to_owned();
     }
-    let items: String = LeftOut::summary(left_out).iter().map(|line| format!("<li>{}</li>\n", escape(line))).collect();
+    let item = |(first, count): (&LeftOut, usize)| {
+        format!("<li>{}</li>\n", escape(&first.line(count, &names.in_line(&first.reason, &first.name))))
+    };
+    let items: String = LeftOut::firsts(left_out).into_iter().map(item).collect();
     format!("<h3>What was left out, and why</h3>\n<ul class=\"files\">{items}</ul>")
 }
 
@@ -250,15 +261,15 @@ fn sentences(look: &Look) -> String {
     )
 }
 
-fn repeated(look: &Look) -> String {
+fn repeated(look: &Look, names: &Names<'_>) -> String {
     let found = &look.repeated;
     let sampled =
         if found.one_in > 1 { format!(" (one document in {} was compared)", found.one_in) } else { String::new() };
     if found.groups == 0 {
         return format!("<p class=\"good\">No two documents are nearly the same{sampled}.</p>");
     }
-    let names = |names: &Vec<String>| names.iter().map(|name| short(name)).collect::<Vec<_>>().join(", ");
-    let examples: String = found.examples.iter().map(|group| format!("<li>{}</li>\n", names(group))).collect();
+    let files = |group: &Vec<String>| group.iter().map(|file| escape(names.of(file))).collect::<Vec<_>>().join(", ");
+    let examples: String = found.examples.iter().map(|group| format!("<li>{}</li>\n", files(group))).collect();
     format!(
         "<p>{} {} nearly the same as another, {} together{sampled}. They stay on one side of the split, so that the validation \
          text has no near-copy in the training text.</p>\n<details><summary>The largest groups</summary><ul>{examples}</ul></details>",
@@ -287,7 +298,7 @@ fn boilerplate(look: &Look) -> String {
     )
 }
 
-fn private(look: &Look) -> String {
+fn private(look: &Look, names: &Names<'_>) -> String {
     if look.private.is_empty() {
         return "<p class=\"good\">No e-mail address, telephone number, key, card number or IBAN was found.</p>"
             .to_owned();
@@ -300,7 +311,7 @@ fn private(look: &Look) -> String {
         let row = |place: &ember_data::look::Place| {
             format!(
                 "<li>{}, document {}, byte {}: {}</li>\n",
-                short(&place.source),
+                escape(names.of(&place.source)),
                 grouped(place.document),
                 grouped(place.offset),
                 escape(&place.shown)
@@ -317,7 +328,7 @@ fn private(look: &Look) -> String {
     html
 }
 
-fn odd(look: &Look) -> String {
+fn odd(look: &Look, names: &Names<'_>) -> String {
     let lines = &look.lines;
     let mut html = match lines.code {
         share if share >= 0.01 => format!("<p>{} of the text looks like source code.</p>\n", percent(share)),
@@ -327,7 +338,8 @@ fn odd(look: &Look) -> String {
         return html + "<p class=\"good\">No line is unusually long or without spaces.</p>";
     }
     let row = |line: &ember_data::look::OddLine| {
-        format!("<li>{}, {}: {}\u{2026}</li>\n", short(&line.source), size(line.bytes), escape(&line.begins))
+        let name = escape(names.of(&line.source));
+        format!("<li>{name}, {}: {}\u{2026}</li>\n", size(line.bytes), escape(&line.begins))
     };
     html += &format!(
         "<p>{} {} unusually long or without spaces.</p>\n<details><summary>The first</summary><ul>{}</ul></details>",
@@ -411,10 +423,49 @@ mod tests {
     }
 
     #[test]
+    fn the_page_does_not_say_in_which_folders_the_texts_are() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("anastasia");
+        std::fs::create_dir_all(folder.join("old")).unwrap();
+        let latin = b"Die M\xfchle war still, und niemand kam \xfcber die Br\xfccke.\n".repeat(20);
+        let long = "word ".repeat(3000);
+        let files: [(&str, &[u8]); 6] = [
+            ("empty.txt", b""),
+            ("latin.txt", &latin),
+            ("long.txt", long.as_bytes()),
+            ("notes.txt", b"Write to tom@example.org.\n"),
+            ("old/notes.txt", b"Or to ann@example.org.\n"),
+            ("picture.png", b"\x89PNG\0\0"),
+        ];
+        for (name, bytes) in files {
+            std::fs::write(folder.join(name), bytes).unwrap();
+        }
+        let (inputs, out) = (vec![Input::Path(folder)], place.path().to_owned());
+        let mut found = look(&PrepareOptions { inputs, out, ..PrepareOptions::default() }, &Silent).unwrap();
+        found.repeated.groups = 1;
+        found.repeated.examples = vec![found.largest.iter().map(|share| share.name.clone()).collect()];
+        let page = page("a", &found, None);
+        for shown in [
+            "<td>notes.txt</td>",
+            "<td>old/notes.txt</td>",
+            "<li>1 empty file: empty.txt</li>",
+            "<li>1 file that is not text: picture.png looks binary (byte 4 is zero)</li>",
+            "; least certain: latin.txt, ",
+            "<li>long.txt, latin.txt, notes.txt, old/notes.txt</li>",
+            "<li>old/notes.txt, document 1, byte ",
+            "<li>long.txt, 15 kB: word ",
+        ] {
+            assert!(page.contains(shown), "{shown}: {page}");
+        }
+        assert!(!page.contains("anastasia"), "{page}");
+    }
+
+    #[test]
     fn an_encoding_that_was_guessed_is_said() {
         let mut found = look_at(&"A text. ".repeat(20));
         assert_eq!(found.encodings, None);
-        found.encodings = Some("1 file is not UTF-8; least certain: <a>.txt.".to_owned());
+        found.encodings = Some("1 file is not UTF-8; least certain: letters/<a>.txt.".to_owned());
+        found.least_certain = Some("letters/<a>.txt".to_owned());
         assert!(page("a", &found, None).contains("<p>1 file is not UTF-8; least certain: &lt;a&gt;.txt.</p>"));
     }
 }
