@@ -1,10 +1,13 @@
 //! Several runs in one picture: training losses pale, validation losses strong, one colour per run;
 //! below, as the legend, each run's figures and what its configuration differs in.
 
+use ember_host::names::Names;
+use ember_training::run::init::initial_checkpoint_name;
 use plotters::{prelude::*, style::text_anchor::HPos};
+use toml::Value;
 
 use super::chart::letter;
-use super::{Axis, Record, Scale, differences, heights, note, table::HEADINGS, table::cut, table::figures};
+use super::{Axis, Record, Scale, Summary, differences, heights, note, table::HEADINGS, table::cut, table::figures};
 use crate::drawing::{self, AXIS, Area, COLOURS, Drawn, EDGE, GREY, INK, Points};
 use crate::drawing::{axes, beside, curve, decimals, dots, legend_entry, panel, whole_ticks};
 use crate::error::{Error, Result};
@@ -18,6 +21,8 @@ const LINE: u32 = 18;
 const LINE_CHARACTERS: usize = 128;
 /// The right ends of the legend's columns; of the first, its left end.
 const COLUMNS: [i32; 9] = [96, 388, 476, 540, 658, 728, 808, 866, 940];
+/// The keys whose values are paths, which the legend shows without folders: they are private.
+const PATHS: [&str; 3] = ["init", "text", "tokenizer"];
 
 /// The curves of one run in axis coordinates: training losses, validation losses.
 type Curves = [Points; 2];
@@ -48,11 +53,13 @@ pub fn svg(runs: &[Record], axis: Axis, scale: Scale) -> Result<String> {
 /// Each run's differences, in lines that fit.
 fn notes(runs: &[Record]) -> Vec<Vec<String>> {
     let differences = differences(runs);
-    let of = |run: usize| {
+    let paths = runs.iter().flat_map(|run| PATHS.into_iter().filter_map(move |key| run.config.get(key)));
+    let names = Names::new(paths.flat_map(strings));
+    let of = |run: &Record| {
         let mut lines: Vec<String> = Vec::new();
-        for (key, values) in &differences {
-            let Some(value) = &values[run] else { continue };
-            let note = format!("{key} = {}", cut(value));
+        for key in differences.keys() {
+            let Some(value) = run.config.get(key) else { continue };
+            let note = format!("{key} = {}", cut(&shown(key, value, &names)));
             match lines.last_mut() {
                 Some(line) if line.chars().count() + note.chars().count() + 3 <= LINE_CHARACTERS => {
                     line.push_str(" · ");
@@ -63,7 +70,30 @@ fn notes(runs: &[Record]) -> Vec<Vec<String>> {
         }
         lines
     };
-    (0..runs.len()).map(of).collect()
+    runs.iter().map(of).collect()
+}
+
+/// The strings of a value that is one, or a list of some.
+fn strings(value: &Value) -> Vec<&str> {
+    match value {
+        Value::Array(values) => values.iter().flat_map(strings).collect(),
+        value => value.as_str().into_iter().collect(),
+    }
+}
+
+/// A value as in a configuration, but files and checkpoints without their folders.
+fn shown(key: &str, value: &Value, names: &Names<'_>) -> String {
+    match value {
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(|value| shown(key, value, names)).collect();
+            format!("[{}]", values.join(", "))
+        }
+        Value::String(path) if PATHS.contains(&key) => {
+            let name = if key == "init" { initial_checkpoint_name(path) } else { Some(names.of(path).to_owned()) };
+            Value::from(name.unwrap_or_default()).to_string()
+        }
+        value => value.to_string(),
+    }
 }
 
 fn heading(area: &Area<'_>, note: Option<&str>) -> Drawn {
@@ -110,7 +140,11 @@ fn losses(area: &Area<'_>, curves: &[Curves], axis: Axis, scale: Scale) -> Drawn
 fn figures_of(area: &Area<'_>, runs: &[Record], notes: &[Vec<String>]) -> Drawn {
     let mut y = LINE as i32;
     cells(area, &HEADINGS.map(String::from), y, &GREY)?;
-    for (run, (record, notes)) in runs.iter().zip(notes).enumerate() {
+    // A record's own name may be its path, which is private.
+    let whole_path = |run: &Record| run.path.canonicalize().unwrap_or_else(|_| run.path.clone());
+    let paths: Vec<String> = runs.iter().map(|run| whole_path(run).display().to_string()).collect();
+    let names = Names::new(paths.iter().map(String::as_str));
+    for (run, ((record, path), notes)) in runs.iter().zip(&paths).zip(notes).enumerate() {
         y += LINE as i32;
         let [left, ..] = COLUMNS;
         area.draw(&PathElement::new(vec![(left - 30, y), (left - 8, y)], colour(run).stroke_width(3)))?;
@@ -118,7 +152,7 @@ fn figures_of(area: &Area<'_>, runs: &[Record], notes: &[Vec<String>]) -> Drawn 
             let name = letter(run).to_string();
             area.draw(&Text::new(name, (left - 44, y), beside(HPos::Left, 12, &colour(run))))?;
         }
-        cells(area, &figures(&record.summary()), y, &INK)?;
+        cells(area, &figures(&Summary { run: names.of(path).to_owned(), ..record.summary() }), y, &INK)?;
         for note in notes {
             y += LINE as i32;
             area.draw(&Text::new(note.clone(), (left, y), beside(HPos::Left, 12, &GREY)))?;

@@ -193,6 +193,22 @@ fn the_picture_has_every_run_and_what_it_differs_in() {
 }
 
 #[test]
+fn the_picture_does_not_say_in_which_folders_runs_texts_and_checkpoints_are() {
+    let init = "init = \"/home/anastasia/first/checkpoints/step-00000007\"";
+    let tokenizer = "tokenizer = \"/home/anastasia/tokenizer.json\"";
+    let run = |folder: &str, text: &str, other: &str| {
+        let text = format!("text = [\"/home/anastasia/{text}/notes.txt\"]\n{other}");
+        record(&format!("/home/anastasia/{folder}/diary"), &[2.0, 1.0], &text)
+    };
+    let runs = [run("new", "a", init), run("old", "b", tokenizer)];
+    let svg = svg(&runs, Axis::Step, Scale::Linear).unwrap();
+    for shown in ["\nnew/diary\n", "\nold/diary\n", "a/notes.txt", "b/notes.txt", "first, step 7", "tokenizer.json"] {
+        assert!(svg.contains(shown), "{shown}: {svg}");
+    }
+    assert!(!svg.contains("anastasia"), "{svg}");
+}
+
+#[test]
 fn without_a_picture_the_reason_is_the_axis_or_the_scale() {
     let runs = [record("a", &[-1.0, -0.5], "")];
     assert!(svg(&runs, Axis::Step, Scale::Linear).is_ok());

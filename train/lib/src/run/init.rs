@@ -98,7 +98,9 @@ pub fn initial_checkpoint_name(init: &str) -> Option<String> {
     if init.is_empty() {
         return None;
     }
-    Some(run_folder::title_of(Path::new(init)).unwrap_or_else(|| "another model".to_owned()))
+    // The run may have begun on Windows.
+    let folder = init.replace('\\', "/");
+    Some(run_folder::title_of(Path::new(&folder)).unwrap_or_else(|| "another model".to_owned()))
 }
 
 /// The model of a run before its first step.
@@ -142,6 +144,7 @@ mod tests {
         for (init, expected) in [
             ("", None),
             ("/home/ana/runs/diary/checkpoints/step-00000500", Some("diary, step 500")),
+            (r"C:\Users\ana\runs\diary\checkpoints\step-00000500", Some("diary, step 500")),
             ("/home/ana/models/..", Some("another model")),
         ] {
             assert_eq!(initial_checkpoint_name(init).as_deref(), expected, "{init}");
