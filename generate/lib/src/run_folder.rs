@@ -248,7 +248,7 @@ pub fn step_of(path: &Path) -> Option<u64> {
 
 /// A checkpoint's name for people: its run and its step, or the name of its folder, without the
 /// path, which is private. `None` if the path ends in no name, such as `/` and `..`.
-pub fn title_of(folder: &Path) -> Option<String> {
+pub fn name_of_checkpoint(folder: &Path) -> Option<String> {
     let (checkpoint, averaged) = match folder.parent() {
         Some(checkpoint) if folder.ends_with(AVERAGE) => (checkpoint, ", averaged"),
         _ => (folder, ""),
@@ -266,11 +266,10 @@ pub fn title_of(folder: &Path) -> Option<String> {
     }
 }
 
-/// As [`title_of`], for a checkpoint that exists, however its path is written: its name on a page,
-/// which may be sent to others.
-pub fn name_on_page(folder: &Path) -> String {
+/// As [`name_of_checkpoint`], for one that exists, however its path is written.
+pub fn name_of_existing(folder: &Path) -> String {
     let whole_path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-    title_of(&whole_path).unwrap_or_else(|| "a model".to_owned())
+    name_of_checkpoint(&whole_path).unwrap_or_else(|| "a model".to_owned())
 }
 
 #[cfg(test)]
@@ -295,12 +294,12 @@ mod tests {
             ("/home/ana/step-00000500", Some("step-00000500")),
             ("/home/ana/models/..", None),
         ] {
-            assert_eq!(title_of(Path::new(path)).as_deref(), expected, "{path}");
+            assert_eq!(name_of_checkpoint(Path::new(path)).as_deref(), expected, "{path}");
         }
         let dir = tempfile::tempdir().unwrap();
         let run = dir.path().join("diary");
         checkpoint(&run, "step-00000007");
-        assert_eq!(name_on_page(&run.join("checkpoints/../checkpoints/step-00000007/.")), "diary, step 7");
+        assert_eq!(name_of_existing(&run.join("checkpoints/../checkpoints/step-00000007/.")), "diary, step 7");
     }
 
     fn refused(path: &Path) -> String {

@@ -100,7 +100,7 @@ pub fn initial_checkpoint_name(init: &str) -> Option<String> {
     }
     // The run may have begun on Windows.
     let folder = init.replace('\\', "/");
-    Some(run_folder::title_of(Path::new(&folder)).unwrap_or_else(|| "another model".to_owned()))
+    Some(run_folder::name_of_checkpoint(Path::new(&folder)).unwrap_or_else(|| "another model".to_owned()))
 }
 
 /// The model of a run before its first step.
