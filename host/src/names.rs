@@ -1,5 +1,6 @@
 //! Names for people: files and folders without the folders around them, which are private, as a
-//! home folder is. Pages and pictures, which may be sent to others, have no other names.
+//! home folder is; where several share a name, with the folders that tell them apart. Pages and
+//! pictures, which may be sent to others, have no other names.
 
 use crate::files::name_of;
 use std::collections::{BTreeMap, BTreeSet};

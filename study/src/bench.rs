@@ -251,7 +251,7 @@ mod tests {
 
     use ember_data::{tokens::TokenFile, windows::WindowRule};
     use ember_model::device::{DeviceChoice, select};
-    use ember_training::step::gradient::{LossScale, of_windows};
+    use ember_training::step::gradient::{self, LossScale};
 
     use super::*;
     use crate::stepper::tests::{VOCAB, bits, config, windows};
@@ -279,7 +279,7 @@ mod tests {
             let scale = LossScale::default().scale(config.precision);
             let passes = Passes::new(&config, 0, scale).on(&gpt.device());
             let step = 0..config.windows_per_step() as u64;
-            let of_run = of_windows(gpt, &training, step, passes, &|| false).unwrap().unwrap().gradients;
+            let of_run = gradient::of_windows(gpt, &training, step, passes, &|| false).unwrap().unwrap().gradients;
             let (by_part, _) = gradient_by_part(&bench, &selected.device).unwrap();
             for own in [by_part, bench.gradient().unwrap()] {
                 assert!(bits(gpt, &own) == bits(gpt, &of_run), "{keys}");

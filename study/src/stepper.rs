@@ -64,7 +64,7 @@ pub mod tests {
     use ember_data::{tokens::TokenFile, windows::TrainWindows, windows::WindowRule};
     use ember_model::Parameter;
     use ember_training::config::{DeviceKind, Precision, Settings, TextFacts, precision::float_dtype};
-    use ember_training::step::gradient::of_windows;
+    use ember_training::step::gradient;
 
     use crate::batch::batch_logits;
 
@@ -112,7 +112,7 @@ pub mod tests {
             let (gpt, windows) = (model(&config), windows(&config));
             let scale = LossScale::default().scale(config.precision);
             let of_run = |passes: Passes| {
-                let whole = of_windows(&gpt, &windows, 0..ROWS as u64, passes, &|| false).unwrap().unwrap();
+                let whole = gradient::of_windows(&gpt, &windows, 0..ROWS as u64, passes, &|| false).unwrap().unwrap();
                 bits(&gpt, &whole.gradients)
             };
             let batch = windows.batch(0, ROWS).unwrap();

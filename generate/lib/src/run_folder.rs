@@ -267,7 +267,7 @@ pub fn name_of_checkpoint(folder: &Path) -> Option<String> {
 }
 
 /// As [`name_of_checkpoint`], for one that exists, however its path is written.
-pub fn name_of_existing(folder: &Path) -> String {
+pub fn name_of_existing_checkpoint(folder: &Path) -> String {
     let whole_path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     name_of_checkpoint(&whole_path).unwrap_or_else(|| "a model".to_owned())
 }
@@ -299,7 +299,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let run = dir.path().join("diary");
         checkpoint(&run, "step-00000007");
-        assert_eq!(name_of_existing(&run.join("checkpoints/../checkpoints/step-00000007/.")), "diary, step 7");
+        assert_eq!(
+            name_of_existing_checkpoint(&run.join("checkpoints/../checkpoints/step-00000007/.")),
+            "diary, step 7"
+        );
     }
 
     fn refused(path: &Path) -> String {

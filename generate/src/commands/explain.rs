@@ -151,7 +151,7 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     let subject = Subject {
         program: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")),
         model: &loaded.model,
-        checkpoint: &run_folder::name_of_existing(&loaded.folder),
+        checkpoint: &run_folder::name_of_existing_checkpoint(&loaded.folder),
         prompt_text: prompt.text.as_deref(),
         prompt: &prompt.ids,
         config: &config,

@@ -9,7 +9,8 @@
 //! | cube, `CUBE_POS` | block, its number in the grid |
 //! | `ABSOLUTE_POS` | a thread's number in the whole grid |
 //! | `sync_cube`, `sync_plane` | `__syncthreads`, `__syncwarp` |
-//! | `Shared`, `Array` | shared memory of a block, registers of a thread, zeros at first |
+//! | `Shared` | shared memory of a block |
+//! | `Array` | registers of a thread, zeros at first |
 //! | `Vector<T, N>` | `N` numbers that are read or written at once, like a `float4` |
 //!
 //! `#[comptime]` arguments and `comptime!` expressions are constants of a compiled kernel. Kernels

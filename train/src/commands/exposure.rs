@@ -63,7 +63,7 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     let exposure = exposure::measure(&gpt, &windows, &settings, &|| interrupt.requested())?;
     drop(wait);
     if let Some(path) = &args.html {
-        let title = format!("Exposure of {}", run_folder::name_of_existing(&checkpoint));
+        let title = format!("Exposure of {}", run_folder::name_of_existing_checkpoint(&checkpoint));
         write_file(path, &exposure::page(&title, &exposure))?;
         notes.say(format!("the page is in {}", path.display()));
     }

@@ -221,7 +221,7 @@ impl Source {
         let data = run.map(|run| data_folder(run, &config.text)).filter(|data| Dataset::is_in(data));
         let dataset = data.map(|data| dataset_for(&data, &found.folder)).transpose()?;
         let (name, shape) = (found.folder.display().to_string(), folder::read_config(&found.folder)?);
-        let name_on_page = run_folder::name_of_existing(&found.folder);
+        let name_on_page = run_folder::name_of_existing_checkpoint(&found.folder);
         let run = run.map(Path::to_owned);
         let was_named = found.reason.is_empty();
         let weights = run.clone().filter(|_| !was_named).unwrap_or(found.folder);

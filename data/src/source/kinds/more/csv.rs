@@ -179,12 +179,16 @@ fn delimiter(start: &[u8]) -> u8 {
 
 /// Whether a table is of one column, with rows that begin with their names, as R's `write.table`
 /// writes it: the first row is quoted, and the next has a quotation mark on both sides of the
-/// delimiter. Speech in a table of one field, `"No", he said.`, has not.
+/// delimiter, or `NA` after it for a text that is missing. Speech in a table of one field,
+/// `"No", he said.`, has neither.
 fn has_quoted_names(start: &[u8], delimiter: u8) -> bool {
     let mut lines = start.split(|byte| matches!(byte, b'\n' | b'\r')).filter(|line| !line.is_empty());
     let mut next_quoted = || lines.next().filter(|line| line.starts_with(b"\""));
     let (first, second) = (next_quoted(), next_quoted());
-    first.is_some() && second.is_some_and(|row| row.windows(3).any(|three| three == [b'"', delimiter, b'"']))
+    let is_named = |row: &[u8]| {
+        row.ends_with(&[b'"', delimiter, b'N', b'A']) || row.windows(3).any(|three| three == [b'"', delimiter, b'"'])
+    };
+    first.is_some() && second.is_some_and(is_named)
 }
 
 /// Whether fields are quoted, judging by the beginning of a table. In tab-separated ones quotation
@@ -365,6 +369,8 @@ mod tests {
         }
         let without_some = "\"text\"\n\"1\",\"one\"\n\"2\",NA\n\"3\",\n\"4\",\"two\"\n";
         assert_eq!(documents("a.csv", without_some), ["one", "NA", "two"]);
+        let without_first = "\"text\"\n\"1\",NA\n\"2\",\"one, two\"\n";
+        assert_eq!(documents("a.csv", without_first), ["NA", "one, two"]);
         let long = format!("id,text\n{}", "x,1,one\n".repeat(40_000));
         assert_eq!(documents("a.csv", &long), vec!["one"; 40_000]);
         // Rows that end with a delimiter have no names.
