@@ -136,15 +136,4 @@ function beamEnd(beams, text) {
     press("Take", () => takeBeam(beams, text), { "aria-label": `Take text ${rank + 1}` }));
 }
 
-/** Adds a text to the tree, after the text that it continues. Returns whether that was possible. */
-function takeBeam(beams, { rank, tokens, end }) {
-  if (!isThere(beams)) return false;
-  const { request, from } = beams;
-  const isIt = ({ how }) => how?.index === rank && isSame(how, request);
-  const known = nodeOf(app.tree, from).children.find((id) => isIt(nodeOf(app.tree, id)));
-  const copies = tokens.map((token) => ({ ...token }));
-  const id = known ?? addChild(app.tree, from, copies, { how: { request, index: rank, from: 0 }, by: request.model, end }).id;
-  showView("text");
-  show(known === undefined ? id : leafUnder(app.tree, id));
-  return true;
-}
+const takeBeam = (beams, text) => takeText(beams, text, text.rank);

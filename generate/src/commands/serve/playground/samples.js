@@ -53,24 +53,26 @@ function cardCommand({ tokens, request: made, prompt, end }, name, request) {
   return { words: `Writes the text of ${name} again, to the last bit:`, command: commandAgain(made, prompt, tokens.length, end) };
 }
 
-/** Whether the text that was continued still exists; it may have been removed, or belong to another tokenizer. */
-function isThere({ tree, from }) {
-  if (tree === app.tree && nodeOf(tree, from)) return true;
-  mishap("The text that this continues is no longer here.");
-  return false;
-}
-
-/** Adds a card's text to the tree, after the text that it continues. Returns whether that was possible. */
-function takeSample(card) {
-  if (!isThere(card)) return false;
-  const { from, request, tokens, end } = card;
-  const known = nodeOf(app.tree, from).children.find((id) => isSame(nodeOf(app.tree, id).how, request));
-  const copies = () => tokens.map((token) => ({ ...token }));
-  const node = known ?? addChild(app.tree, from, copies(), { how: { request, index: 0, from: 0 }, by: request.model, end }).id;
+/** Adds the text of a card, or of beams, to the tree, after the text that it continues: node `from` of `tree`. `index` is its
+ * number among the request's texts. Returns whether that was possible. */
+function takeText({ tree, from, request }, { tokens, end }, index) {
+  // The text that it continues may have been removed, or belong to another tokenizer.
+  if (tree !== app.tree || !nodeOf(tree, from)) {
+    mishap("The text that this continues is no longer here.");
+    return false;
+  }
+  const known = nodeOf(tree, from).children.find((id) => {
+    const { how } = nodeOf(tree, id);
+    return how?.index === index && isSame(how, request);
+  });
+  const copies = tokens.map((token) => ({ ...token }));
+  const id = known ?? addChild(tree, from, copies, { how: { request, index, from: 0 }, by: request.model, end }).id;
   showView("text");
-  show(known === undefined ? node : leafUnder(app.tree, node));
+  show(known === undefined ? id : leafUnder(tree, id));
   return true;
 }
+
+const takeSample = (card) => takeText(card, card, 0);
 
 const MAX_PROMPT = 160;
 
