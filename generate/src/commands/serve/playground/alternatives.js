@@ -95,7 +95,7 @@ function leave() {
 async function alternativesAtCaret() {
   const caret = caretAt();
   if (caret === null) return;
-  await settle();
+  await tokenizeTyped();
   const tokens = tokensTo(app.tree, app.current);
   let end = 0;
   const n = tokens.findIndex(({ text }) => text !== "" && (end += text.length) >= caret);

@@ -1,7 +1,8 @@
 // The text editor, which colours every token by its surprise. The browser edits; soon after, the server tokenizes the new text and
 // scores it.
 
-const SETTLING = 250;
+/** After how many milliseconds without typing the text is tokenized. */
+const TYPING_PAUSE = 250;
 
 /** Draws the text of the current node and keeps the selection. */
 function drawText(marked = selectionAt()) {
@@ -88,29 +89,30 @@ function awaits(what, on) {
   byId("text").setAttribute("aria-busy", awaited.size > 0);
 }
 
-let settling = Promise.resolve();
+/** Resolves when the last tokenizing has ended; the next one waits for it. */
+let tokenizingEnded = Promise.resolve();
 
 /** Tokenizes typed text. Await it before using the text's tokens. */
-function settle() {
-  settled.cancel();
-  const own = settling.then(settleNow).catch((error) => mishap(error.message)).finally(() => {
+function tokenizeTyped() {
+  tokenizeSoon.cancel();
+  const own = tokenizingEnded.then(tokenizeNow).catch((error) => mishap(error.message)).finally(() => {
     // Unless more text was typed meanwhile.
-    if (settling === own && !settled.isPending()) awaits("tokens", false);
+    if (tokenizingEnded === own && !tokenizeSoon.isPending()) awaits("tokens", false);
   });
-  settling = own;
+  tokenizingEnded = own;
   return own;
 }
-const settled = later(() => { settle().then(measure); }, SETTLING);
+const tokenizeSoon = later(() => { tokenizeTyped().then(measure); }, TYPING_PAUSE);
 
-async function settleNow() {
+async function tokenizeNow() {
   const text = byId("text").textContent;
   const tokens = tokensTo(app.tree, app.current);
   const kept = untouched(tokens, text);
   const rest = text.slice(textOf(tokens.slice(0, kept)).length);
   if (kept === tokens.length && rest === "") return;
-  const made = rest === "" ? [] : await tokenized(rest, kept === 0);
+  const made = rest === "" ? [] : await tokensOf(rest, kept === 0);
   // If the text changed meanwhile, tokenize it again: these tokens are out of date.
-  if (byId("text").textContent !== text) return settleNow();
+  if (byId("text").textContent !== text) return tokenizeNow();
   app.current = typedNode(app.current, kept, made, kept === 0 ? rest : null);
   remember(app.tree, app.current);
   drawText();
@@ -201,7 +203,7 @@ async function undo(from, to) {
     byId("text").textContent = text;
     endLine();
     if (marked !== null) mark(marked);
-    await settle();
+    await tokenizeTyped();
   }
   changed();
   measure();
@@ -229,7 +231,7 @@ function typedInto() {
   byId("text").classList.toggle("empty", byId("text").textContent === "");
   hideAlternatives();
   awaits("tokens", true);
-  settled();
+  tokenizeSoon();
 }
 
 /** Undo and redo by keyboard: browsers send no `beforeinput` for them if their own history is empty. */

@@ -14,7 +14,7 @@ let tracing = null;
 /** Requests one step and shows it, with the same draw that Write would make. */
 async function drawNext() {
   const place = byId("next");
-  await settle();
+  await tokenizeTyped();
   tracing?.abort();
   const { signal } = (tracing = new AbortController());
   // A minimum above 1 must still forbid an end here, but cannot exceed the one token requested.

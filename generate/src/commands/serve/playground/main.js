@@ -27,7 +27,7 @@ function changed() {
 }
 
 /** Shows a node once typed text is tokenized. */
-const goTo = async (id) => { await settle(); show(id); };
+const goTo = async (id) => { await tokenizeTyped(); show(id); };
 
 let view = "text";
 
@@ -37,7 +37,7 @@ function showView(name) {
     select(byId(`tab-${one}`), one === name);
   }
   hideAlternatives();
-  settle().then(() => {
+  tokenizeTyped().then(() => {
     VIEWS[name]();
     view = name;
     drawOpenDrawer(["command"]);

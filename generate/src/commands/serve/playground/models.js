@@ -40,13 +40,13 @@ async function useModel(model) {
 /** Handles the choice of a model: the text stays, in the new model's tokens. */
 async function chooseModel(model) {
   stopAll();
-  await settle();
+  await tokenizeTyped();
   const text = byId("text").textContent;
   try {
     if (await useModel(model)) {
       show(0);
       byId("text").textContent = text;
-      await settle();
+      await tokenizeTyped();
       say("This model has another tokenizer, so the text was tokenized again. Earlier texts come back with the earlier model.");
     }
   } catch (error) {

@@ -91,7 +91,7 @@ async function busyWith(button, act) {
   button.disabled = true;
   byId("stop").disabled = false;
   try {
-    await settle();
+    await tokenizeTyped();
     await act(asking.signal);
   } catch (error) {
     if (error.name !== "AbortError") mishap(error.message);

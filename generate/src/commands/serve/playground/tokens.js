@@ -85,7 +85,7 @@ function nameOf(id) {
 }
 
 /** The tokens of a typed text; at the beginning with the tokens that the tokenizer puts before texts. */
-async function tokenized(text, isBeginning) {
+async function tokensOf(text, isBeginning) {
   const { tokens } = await ask("/tokenize", { content: text, with_pieces: true, add_special: isBeginning, model: settings.model });
   tokens.forEach(({ id, piece }) => pieces.set(id, piece));
   const texts = laid(tokens.map(({ piece }) => piece), text);

@@ -72,14 +72,14 @@ function drawSiblings() {
 }
 
 async function stepSibling(step) {
-  await settle();
+  await tokenizeTyped();
   const { ways, place } = waysAround(app.tree, app.current);
   if (ways.length > 1) show(leafUnder(app.tree, ways[(place + step + ways.length) % ways.length]));
 }
 
 /** Steps to the parent node, or back down. */
 async function stepDepth(down) {
-  await settle();
+  await tokenizeTyped();
   const node = nodeOf(app.tree, app.current);
   const to = down ? node.last ?? node.children[0] : node.parent;
   if (to !== undefined && to !== null) show(to);

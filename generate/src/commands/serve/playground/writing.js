@@ -99,7 +99,7 @@ async function writeHere() {
   if (app.writing) return;
   hideAlternatives();
   say("");
-  await settle();
+  await tokenizeTyped();
   noteHistory();
   const request = requestFor();
   if (request.n > 1) openDrawer("tree");
@@ -110,7 +110,7 @@ async function writeHere() {
 /** Another: from the same place with the next seed. */
 async function writeAnother() {
   if (app.writing) return;
-  await settle();
+  await tokenizeTyped();
   const node = nodeOf(app.tree, app.current);
   const made = madeBy(app.tree, app.current);
   setSeed(settings.seed + 1);
@@ -123,7 +123,7 @@ async function writeAnother() {
 /** Branches with another token at `place`. */
 async function branch(place, [id, logprob]) {
   stopWriting();
-  await settle();
+  await tokenizeTyped();
   const parent = cutAt(app.tree, app.current, place);
   const same = childWith(app.tree, parent, [id]);
   if (same !== undefined) {
