@@ -80,7 +80,7 @@ function untouched(tokens, text) {
   return count;
 }
 
-/** What the text waits for: "tokens" of typed text, "numbers" (their scores), or "words" of the model. */
+/** What the text waits for: "tokens" of typed text, their "scores", or "words" of the model. */
 const awaited = new Set();
 
 function awaits(what, on) {
@@ -102,7 +102,7 @@ function tokenizeTyped() {
   tokenizingEnded = own;
   return own;
 }
-const tokenizeSoon = later(() => { tokenizeTyped().then(measure); }, TYPING_PAUSE);
+const tokenizeSoon = later(() => { tokenizeTyped().then(scoreTokens); }, TYPING_PAUSE);
 
 async function tokenizeNow() {
   const text = byId("text").textContent;
@@ -136,24 +136,24 @@ function typedNode(leaf, kept, tokens, typed) {
   return addChild(app.tree, parent, tokens, { typed }).id;
 }
 
-let measuring = null;
+let scoring = null;
 
 /** Scores the tokens that are unscored, or were scored by another model. Waits while the model generates, unless `whileWriting`. */
-async function measure({ whileWriting = false } = {}) {
+async function scoreTokens({ whileWriting = false } = {}) {
   const { model } = settings;
   const path = pathTo(app.tree, app.current).filter(({ tokens }) => tokens.length > 0);
   const nodes = path.slice(0, path.findLastIndex(({ by }) => by !== model) + 1);
   if (nodes.length === 0 || (app.writing && !whileWriting)) return;
-  measuring?.abort();
-  const own = measuring = new AbortController();
-  awaits("numbers", true);
+  scoring?.abort();
+  const own = scoring = new AbortController();
+  awaits("scores", true);
   try {
     const all = nodes.flatMap(({ tokens, by }) => tokens.map((token) => ({ token, stands: by === model })));
-    const numbers = await measured(all.map(({ token }) => token), model, own.signal);
+    const scores = await scoresOf(all.map(({ token }) => token), model, own.signal);
     // Scores from generation are kept: scoring as a prompt rounds the last bits differently.
-    all.slice(-numbers.length).forEach(({ token, stands }, place) => {
-      const { logprob, top } = numbers[place];
-      const isFirst = place === 0 && numbers.length < all.length; // of the context window
+    all.slice(-scores.length).forEach(({ token, stands }, place) => {
+      const { logprob, top } = scores[place];
+      const isFirst = place === 0 && scores.length < all.length; // of the context window
       if (!stands && !isFirst) Object.assign(token, { logprob, top });
     });
     // Meanwhile a node may have been split or edited: it counts as scored if all its current tokens were.
@@ -164,7 +164,7 @@ async function measure({ whileWriting = false } = {}) {
   } catch (error) {
     if (error.name !== "AbortError") mishap(error.message);
   } finally {
-    if (measuring === own) awaits("numbers", false);
+    if (scoring === own) awaits("scores", false);
   }
 }
 
@@ -206,7 +206,7 @@ async function undo(from, to) {
     await tokenizeTyped();
   }
   changed();
-  measure();
+  scoreTokens();
 }
 
 /** Inserts text at the caret, as typing would. */

@@ -15,7 +15,7 @@ function show(id) {
   hideAlternatives();
   drawText();
   changed();
-  if (!app.writing) measure();
+  if (!app.writing) scoreTokens();
 }
 
 /** Updates everything that depends on the text or its scores. */

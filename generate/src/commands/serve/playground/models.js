@@ -54,7 +54,7 @@ async function chooseModel(model) {
   }
   byId("model").value = settings.model;
   changed();
-  measure();
+  scoreTokens();
 }
 
 /** Throws if a model's tokens differ, since texts then cannot be compared. */

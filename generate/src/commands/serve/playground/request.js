@@ -54,7 +54,7 @@ const promptOf = (tokens) => idsOf(tokens).slice(-props.n_ctx);
 const promptToSend = (tokens) => (tokens.length === 0 ? "" : promptOf(tokens));
 
 /** Scores a text with a model: its tokens with their log-probabilities, nothing generated. */
-async function measured(tokens, model, signal) {
+async function scoresOf(tokens, model, signal) {
   if (tokens.length === 0) return [];
   const prompt = promptOf(tokens);
   const answer = await ask("/v1/completions", { model, prompt, max_tokens: 0, echo: true, ...TELLING }, signal);

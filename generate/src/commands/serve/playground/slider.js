@@ -87,7 +87,7 @@ const textName = (model) => JSON.stringify([model, promptOf(tokensTo(app.tree, a
 /** Computes the mean surprise of the text at a step. */
 async function measureStep(model, signal) {
   if (learning.surprises.has(textName(model))) return;
-  learning.surprises.set(textName(model), meanBits(await measured(tokensTo(app.tree, app.current), model, signal)));
+  learning.surprises.set(textName(model), meanBits(await scoresOf(tokensTo(app.tree, app.current), model, signal)));
 }
 
 const CURVE_HEIGHT = 110;

@@ -131,10 +131,10 @@ function tokenSpan(token, place) {
 }
 
 function dress(span, { id, logprob, given }) {
-  const measured = typeof logprob === "number";
-  const heat = measured ? HEATS.filter((from) => bitsOf(logprob) >= from).length : 0;
-  const kinds = { given, unmeasured: !measured, end: isEnd(pieces.get(id)) };
+  const isScored = typeof logprob === "number";
+  const heat = isScored ? HEATS.filter((from) => bitsOf(logprob) >= from).length : 0;
+  const kinds = { given, end: isEnd(pieces.get(id)) };
   span.className = ["token", `heat-${heat}`, ...Object.keys(kinds).filter((kind) => kinds[kind])].join(" ");
-  if (measured) span.dataset.logprob = logprob;
+  if (isScored) span.dataset.logprob = logprob;
   else delete span.dataset.logprob;
 }

@@ -55,7 +55,7 @@ function take(node, tokens, reason, text, before, watch) {
     node.end = reason;
     if (cutToText(node.tokens, node.how.request, text) && app.current === node.id) drawText();
   }
-  if (isFirst) measure({ whileWriting: true });
+  if (isFirst) scoreTokens({ whileWriting: true });
   drawTreeSoon();
 }
 
@@ -104,7 +104,7 @@ async function writeHere() {
   const request = requestFor();
   if (request.n > 1) openDrawer("tree");
   await write(app.current, request);
-  measure();
+  scoreTokens();
 }
 
 /** Another: from the same place with the next seed. */
@@ -117,7 +117,7 @@ async function writeAnother() {
   if (!made) return writeHere();
   const parent = cutAt(app.tree, node.id, made.start);
   await write(parent, requestFor());
-  measure();
+  scoreTokens();
 }
 
 /** Branches with another token at `place`. */
