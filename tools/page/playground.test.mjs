@@ -306,20 +306,20 @@ test("beams are a tree, ranked by the API's scores", { skip }, () => onPlaygroun
     });
     assert.deepEqual(way, ids);
   }
-  // The abandoned beams, by the trace of the search: those that nothing follows.
+  // The pruned beams, by the trace of the search: those that nothing follows.
   const { beams: steps } = (await api("/v1/completions", { ...asked, trace: 1 })).body;
-  const lost = steps.slice(1).flatMap(({ candidates, stopped }, place) => {
+  const pruned = steps.slice(1).flatMap(({ candidates, stopped }, place) => {
     const grows = ({ fate }) => fate.fate === "goes-on" || fate.kept;
     const parents = new Set(candidates.filter(grows).map(({ parent }) => parent));
     const beams = steps[place].candidates.filter(({ fate }) => fate.fate === "goes-on");
     const running = stopped ? candidates.filter(({ fate }) => fate.fate === "goes-on") : [];
     return [...beams.filter(({ fate }) => !parents.has(fate.beam)), ...running].map(({ score }) => score);
   });
-  assert.ok(lost.length > 0);
-  const shown = await page.locator("#beam-tree .given-up > .leaf .score").evaluateAll((all) => all.map((one) => Number(one.dataset.score)));
+  assert.ok(pruned.length > 0);
+  const shown = await page.locator("#beam-tree .pruned > .leaf .score").evaluateAll((all) => all.map((one) => Number(one.dataset.score)));
   const sorted = (scores) => scores.toSorted((a, b) => a - b);
-  sorted(lost).forEach((score, place) => near(sorted(shown)[place], score, "a score of what was given up"));
-  assert.equal(shown.length, lost.length);
+  sorted(pruned).forEach((score, place) => near(sorted(shown)[place], score, "a pruned beam's score"));
+  assert.equal(shown.length, pruned.length);
   const found = async () => run(await commandShown(page)).map(({ ids }) => ids);
   const expected = choices.map(({ token_ids: ids }) => ids);
   assert.deepEqual(await found(), expected, "the command line finds the same");

@@ -28,19 +28,23 @@ async function searchBeams(signal) {
   byId("beams-words").textContent = "Searching…";
   byId("beam-tree").replaceChildren();
   try {
-    const account = givesAccount(request) ? { trace: 1 } : {};
-    const body = { ...request, prompt: promptToSend(tokensTo(tree, from)), ...TELLING, ...account };
-    const { choices, beams: steps } = await ask("/v1/completions", body, signal);
+    const isTraced = isTraceable(request);
+    const body = { ...request, prompt: promptToSend(tokensTo(tree, from)), ...TELLING, ...(isTraced ? { trace: 1 } : {}) };
+    const { choices, beams } = await ask("/v1/completions", body, signal);
+    const steps = beams ?? [];
     const found = choices.map((choice, rank) => {
       const { score, finish_reason: end, text } = choice;
       const tokens = tokensOfChoice(choice, joiner());
       cutToText(tokens, request, text);
       return { rank, score, end, tokens };
     });
-    const lost = await givenUp(steps ?? [], found);
-    app.beams = { request, tree, from, prompt, texts: [...found, ...lost.slice(-MAX_GIVEN_UP)] };
+    const pruned = prunedBeams(steps, found);
+    const shown = pruned.slice(-MAX_PRUNED);
+    for (const { id, token } of steps.flatMap((step) => step.beams.flat())) learn(id, token);
+    await nameAll(shown.flatMap(({ tokens }) => idsOf(tokens)));
+    app.beams = { request, tree, from, prompt, texts: [...found, ...shown.map(withTexts)] };
     byId("beam-tree").replaceChildren(beamList(app.beams));
-    byId("beams-words").textContent = `${plural(found.length, "text")}, the best first${wordsOfLost(lost.length, account)}.`;
+    byId("beams-words").textContent = `${plural(found.length, "text")}, the best first${wordsOfPruned(pruned.length, isTraced)}.`;
   } catch (error) {
     byId("beams-words").textContent = "";
     throw error;
@@ -53,46 +57,47 @@ function beamCommands() {
 }
 
 /** Most pruned branches shown, so that the tree stays readable: those that got furthest. */
-const MAX_GIVEN_UP = 60;
+const MAX_PRUNED = 60;
 
 /** Most candidates in a search's trace: each takes some hundred bytes. */
-const MAX_ACCOUNT = 1 << 16;
+const MAX_TRACE = 1 << 16;
 
-const givesAccount = ({ max_tokens: tokens, num_beams: beams }) => tokens * beams * 2 * beams <= MAX_ACCOUNT;
+const isTraceable = ({ max_tokens: tokens, num_beams: beams }) => tokens * beams * 2 * beams <= MAX_TRACE;
 
-function wordsOfLost(count, { trace }) {
-  if (!trace) return "; with fewer beams or tokens, pruned branches are shown";
-  if (count > MAX_GIVEN_UP) return `; in grey the last ${MAX_GIVEN_UP} of ${number(count)} pruned branches`;
+function wordsOfPruned(count, isTraced) {
+  if (!isTraced) return "; with fewer beams or tokens, pruned branches are shown";
+  if (count > MAX_PRUNED) return `; in grey the last ${MAX_PRUNED} of ${number(count)} pruned branches`;
   return count > 0 ? `; in grey ${plural(count, "pruned branch", "pruned branches")}` : "";
 }
 
-/** Beams that led to none of the texts, in the order of pruning: texts without a rank, whose score is the sum of their
- * log-probabilities. */
-async function givenUp(steps, found) {
+/** Beams that led to none of the texts `found`, in the order of pruning, by the trace of the search: texts without a rank, whose
+ * score is the sum of their log-probabilities. Their tokens have no texts yet. */
+function prunedBeams(steps, found) {
   const running = new Map();
-  const lost = [];
-  for (const { group, beams, candidates } of steps) {
-    beams.flat().forEach(({ id, token }) => learn(id, token));
-    const before = running.get(group) ?? [{ tokens: [], score: 0 }];
+  const pruned = [];
+  for (const { group, candidates } of steps) {
+    const before = running.get(group) ?? [{ rank: null, score: 0, tokens: [] }];
     const goOn = candidates.filter(({ fate }) => fate.fate === "goes-on");
     const ended = candidates.filter(({ fate }) => fate.fate === "finished" && fate.kept);
     const parents = new Set([...goOn, ...ended].map(({ parent }) => parent));
-    lost.push(...before.filter((beam, place) => !parents.has(place)));
+    pruned.push(...before.filter((beam, place) => !parents.has(place)));
     const after = [];
     for (const { parent, token: id, model_logprob: logprob, score, fate } of goOn) {
-      after[fate.beam] = { tokens: [...before[parent].tokens, { id, logprob, top: null, given: false }], score };
+      const token = { id, logprob, top: null, given: false };
+      after[fate.beam] = { rank: null, score, tokens: [...before[parent].tokens, token] };
     }
     running.set(group, after);
   }
   // At a time limit running beams are ended, and may be among the texts found.
   const known = new Set(found.map(({ tokens }) => idsOf(tokens).join()));
-  lost.push(...[...running.values()].flat().filter(({ tokens }) => !known.has(idsOf(tokens).join())));
-  await nameAll(lost.flatMap(({ tokens }) => idsOf(tokens)));
-  return lost.map(({ tokens, score }) => {
-    const join = joiner();
-    const named = tokens.map((token) => ({ ...token, text: textOfPiece(pieces.get(token.id), join) }));
-    return { rank: null, score, tokens: named };
-  });
+  const cutShort = [...running.values()].flat().filter(({ tokens }) => !known.has(idsOf(tokens).join()));
+  return [...pruned, ...cutShort];
+}
+
+/** The same beam with the texts of its tokens, which are all known. */
+function withTexts(beam) {
+  const join = joiner();
+  return { ...beam, tokens: beam.tokens.map((token) => ({ ...token, text: textOfPiece(pieces.get(token.id), join) })) };
 }
 
 const beamList = (beams) => beamBranches(beams, beams.texts, 0);
@@ -114,14 +119,14 @@ function beamBranch(beams, group, at) {
   while (first.tokens[end] && group.every(({ tokens }) => tokens[end]?.id === first.tokens[end].id)) end += 1;
   const spans = first.tokens.slice(at, end).map((token, place) => tokenSpan(token, at + place));
   const words = element("span", { class: "prose small tokens" }, spans);
-  const isLost = first.rank === null; // found texts come first
-  if (!isLost) tellsAlternatives(words, (place) => first.tokens[place], (place, one) => {
+  const isPruned = first.rank === null; // found texts come first
+  if (!isPruned) tellsAlternatives(words, (place) => first.tokens[place], (place, one) => {
     if (takeBeam(beams, first)) branch(tokensTo(app.tree, beams.from).length + place, one);
   });
   const common = element("div", { class: "run" }, words);
-  const lost = isLost ? "given-up" : null;
-  if (group.length > 1) return element("li", { class: lost }, common, beamBranches(beams, group, end));
-  return element("li", { class: first.rank === 0 ? "taken" : lost, "data-rank": first.rank }, common, beamEnd(beams, first));
+  const kind = isPruned ? "pruned" : null;
+  if (group.length > 1) return element("li", { class: kind }, common, beamBranches(beams, group, end));
+  return element("li", { class: first.rank === 0 ? "taken" : kind, "data-rank": first.rank }, common, beamEnd(beams, first));
 }
 
 /** The end of a branch: the text's rank and score, or that it was pruned. */
