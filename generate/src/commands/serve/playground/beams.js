@@ -29,7 +29,7 @@ async function searchBeams(signal) {
   byId("beam-tree").replaceChildren();
   try {
     const isTraced = isTraceable(request);
-    const body = { ...request, prompt: promptToSend(tokensTo(tree, from)), ...TELLING, ...(isTraced ? { trace: 1 } : {}) };
+    const body = { ...request, prompt: promptToSend(tokensTo(tree, from)), ...WITH_LOGPROBS, ...(isTraced ? { trace: 1 } : {}) };
     const { choices, beams } = await ask("/v1/completions", body, signal);
     const steps = beams ?? [];
     const found = choices.map((choice, rank) => {

@@ -21,7 +21,7 @@ async function drawNext() {
   const least = settings.knobs.min_new_tokens ?? knobNamed("min_new_tokens")?.default;
   const request = requestFor({ tokens: 1, count: 1, knobs: least > 1 ? { min_new_tokens: 1 } : {} });
   try {
-    const body = { ...request, prompt: promptToSend(tokensTo(app.tree, app.current)), trace: CANDIDATES, ...TELLING };
+    const body = { ...request, prompt: promptToSend(tokensTo(app.tree, app.current)), trace: CANDIDATES, ...WITH_LOGPROBS };
     const answer = await ask("/v1/completions", body, signal);
     const step = answer.choices[0].trace?.[0];
     step?.candidates.forEach(({ id, token }) => learn(id, token));

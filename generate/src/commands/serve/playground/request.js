@@ -44,8 +44,8 @@ function beamRequest(beams) {
   };
 }
 
-/** Fields to return with the text. */
-const TELLING = { logprobs: ALTERNATIVES, return_token_ids: true };
+/** What a request asks for beside the text: ids, log-probabilities and alternatives of its tokens. */
+const WITH_LOGPROBS = { logprobs: ALTERNATIVES, return_token_ids: true };
 
 /** The prompt's ids: of a text longer than the context, the last ones. */
 const promptOf = (tokens) => idsOf(tokens).slice(-props.n_ctx);
@@ -57,7 +57,7 @@ const promptToSend = (tokens) => (tokens.length === 0 ? "" : promptOf(tokens));
 async function scoresOf(tokens, model, signal) {
   if (tokens.length === 0) return [];
   const prompt = promptOf(tokens);
-  const answer = await ask("/v1/completions", { model, prompt, max_tokens: 0, echo: true, ...TELLING }, signal);
+  const answer = await ask("/v1/completions", { model, prompt, max_tokens: 0, echo: true, ...WITH_LOGPROBS }, signal);
   return tokensOfChoice(answer.choices[0], joiner());
 }
 
@@ -65,7 +65,7 @@ async function scoresOf(tokens, model, signal) {
  * text)`. */
 async function writeOn(tokens, request, hear, signal) {
   const [joins, texts] = [new Map(), new Map()];
-  const body = { ...request, prompt: promptToSend(tokens), ...TELLING, stream_options: { include_usage: true } };
+  const body = { ...request, prompt: promptToSend(tokens), ...WITH_LOGPROBS, stream_options: { include_usage: true } };
   let usage = null;
   for await (const chunk of streamed("/v1/completions", body, signal)) {
     usage = chunk.usage ?? usage;
