@@ -1,7 +1,7 @@
 // The whole page. The scripts are joined in this order: elements, parts, storage, api, tokens, tree, request, models,
 // command, kept, store, editor, alternatives, writing, treeview, grammar, knobs, samples, compare, slider, beams, chat, keys, main.
 
-const app = { tree: newTree(), current: 0, alphabet: null, others: {}, writing: null, asking: null, beams: null, beamCount: 4 };
+const app = { tree: newTree(), current: 0, vocabulary: null, others: {}, writing: null, asking: null, beams: null, beamCount: 4 };
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 const VIEWS = { text: () => {}, compare: drawCompare, learning: drawLearning, beams: drawBeams, chat: drawChat };

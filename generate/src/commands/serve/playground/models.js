@@ -3,7 +3,7 @@
 
 const readModels = new Map();
 
-/** A model's properties from the server, and an id of its vocabulary (`alphabet`). */
+/** A model's properties from the server, and an id of its `vocabulary`. */
 function factsOf(model) {
   if (!readModels.has(model)) {
     readModels.set(model, readFacts(model).catch((error) => {
@@ -17,21 +17,21 @@ function factsOf(model) {
 async function readFacts(model) {
   const { n_ctx, n_vocab, eos_token, chat_template, tokenizer_hash: hash } = await ask(`/props?model=${encodeURIComponent(model)}`);
   if (!hash) throw new Error(`${model} holds no tokenizer, which this page needs.`);
-  return { n_ctx, eos_token, chat_template, alphabet: `${n_vocab} ${hash}` };
+  return { n_ctx, eos_token, chat_template, vocabulary: `${n_vocab} ${hash}` };
 }
 
 /** Switches to a model. Returns whether the text has to be tokenized again. */
 async function useModel(model) {
-  const { alphabet, ...facts } = await factsOf(model);
-  if (alphabet !== app.alphabet) await stopWriting();
+  const { vocabulary, ...facts } = await factsOf(model);
+  if (vocabulary !== app.vocabulary) await stopWriting();
   Object.assign(props, facts);
   settings.model = model;
   byId("tab-chat").hidden = !props.chat_template;
-  if (alphabet === app.alphabet) return false;
-  if (app.alphabet !== null) app.others[app.alphabet] = { tree: app.tree, current: app.current, names: toldNames() };
-  const { tree, current, names } = app.others[alphabet] ?? { tree: newTree(), current: 0, names: {} };
-  delete app.others[alphabet];
-  Object.assign(app, { tree, current, alphabet, beams: null });
+  if (vocabulary === app.vocabulary) return false;
+  if (app.vocabulary !== null) app.others[app.vocabulary] = { tree: app.tree, current: app.current, names: toldNames() };
+  const { tree, current, names } = app.others[vocabulary] ?? { tree: newTree(), current: 0, names: {} };
+  delete app.others[vocabulary];
+  Object.assign(app, { tree, current, vocabulary, beams: null });
   pieces.clear();
   for (const [id, piece] of Object.entries(names)) learn(Number(id), piece);
   return true;
@@ -59,7 +59,7 @@ async function chooseModel(model) {
 
 /** Throws if a model's tokens differ, since texts then cannot be compared. */
 async function ensureSameTokens(model) {
-  const { alphabet } = await factsOf(model);
-  if (alphabet === app.alphabet) return;
+  const { vocabulary } = await factsOf(model);
+  if (vocabulary === app.vocabulary) return;
   throw new Error(`${model} has another tokenizer than ${settings.model}: with the same noise their texts cannot be compared.`);
 }

@@ -6,10 +6,10 @@ const FORMAT = 1;
 const NOT_LASTING = "This browser lets the page keep nothing: export your texts before you leave.";
 const NOT_OURS = "This file does not hold texts of this page.";
 
-/** The saved state as JSON. */
+/** The saved state as JSON. Its key for the vocabulary's id stays `alphabet`: browsers and files hold it. */
 function packed() {
-  const { alphabet, tree, current, others } = app;
-  return JSON.stringify({ format: FORMAT, alphabet, tree, current, names: toldNames(), others, settings });
+  const { vocabulary, tree, current, others } = app;
+  return JSON.stringify({ format: FORMAT, alphabet: vocabulary, tree, current, names: toldNames(), others, settings });
 }
 
 /** The pieces of all tokens in the tree, which its texts do not give: a character split over tokens is in the last one's text. */
@@ -67,7 +67,7 @@ async function takeOver(text) {
   if (kept?.format !== FORMAT || typeof kept.alphabet !== "string") throw new SyntaxError(NOT_OURS);
   const all = [...Object.entries(kept.others ?? {}), [kept.alphabet, kept]];
   if (!all.every(([, one]) => isTree(one?.tree))) throw new SyntaxError(NOT_OURS);
-  const others = Object.fromEntries(all.map(([alphabet, one]) => [alphabet, textsOf(one)]));
+  const others = Object.fromEntries(all.map(([vocabulary, one]) => [vocabulary, textsOf(one)]));
   const own = settingsOf(kept.settings);
   const model = props.models.includes(own.model) ? own.model : settings.model;
   const knobs = Object.fromEntries(Object.entries(own.knobs ?? {}).filter(([name]) => knobNamed(name)));
@@ -75,7 +75,7 @@ async function takeOver(text) {
   await stopWriting();
   Object.assign(settings, own, { model, knobs });
   // The model gets the tree of its tokenizer, which need not be the one last shown.
-  Object.assign(app, { alphabet: null, others });
+  Object.assign(app, { vocabulary: null, others });
   await useModel(model);
 }
 
@@ -88,7 +88,7 @@ async function restore() {
     setAside(kept);
     mishap("The texts saved in this browser cannot be read. They are set aside, and the page starts empty.");
   }
-  if (app.alphabet === null) await useModel(settings.model);
+  if (app.vocabulary === null) await useModel(settings.model);
 }
 
 /** Moves unreadable state aside, so that it is not lost. Removed first, since storage may not hold it twice. */
