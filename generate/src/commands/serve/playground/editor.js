@@ -192,7 +192,11 @@ function noteHistory() {
   past.after = [];
 }
 
-async function undo(from, to) {
+const undo = () => moveInHistory(past.before, past.after);
+const redo = () => moveInHistory(past.after, past.before);
+
+/** Takes the last state from one end of the history, and puts the present one at the other. */
+async function moveInHistory(from, to) {
   if (from.length === 0) return;
   to.push(remembered());
   const { node, text, marked } = from.pop();
@@ -241,8 +245,8 @@ function undoKeys(event) {
   const back = key === "z" && !event.shiftKey;
   if (!back && key !== "y" && key !== "z") return;
   event.preventDefault();
-  if (back) undo(past.before, past.after);
-  else undo(past.after, past.before);
+  if (back) undo();
+  else redo();
 }
 
 function startEditor() {
@@ -252,8 +256,8 @@ function startEditor() {
     if (app.writing) stopWriting();
     if (event.inputType.startsWith("history")) {
       event.preventDefault();
-      if (event.inputType === "historyUndo") undo(past.before, past.after);
-      else undo(past.after, past.before);
+      if (event.inputType === "historyUndo") undo();
+      else redo();
       return;
     }
     noteHistory();
