@@ -8,16 +8,22 @@ const MAX_RECENT = 16;
 const TOP_K = [0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000, 2000, 5000, 10000, 20000]
   .filter((k) => k < data.model.vocab_size);
 
+/** Each knob with the value at which it is off, and what its slider and its field take. Top-k's slider takes places in TOP_K. */
 const KNOBS = [
-  { name: "repetition_penalty", label: "Repetition penalty", min: 0.5, max: 2, step: 0.01, off: 1,
+  { name: "repetition_penalty", label: "Repetition penalty", off: 1,
+    slider: { min: 0.5, max: 2, step: 0.01 }, field: { min: 0.01, max: 100, step: "any" },
     help: "Makes what was said before less likely." },
-  { name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.01, off: 1,
+  { name: "temperature", label: "Temperature", off: 1,
+    slider: { min: 0, max: 2, step: 0.01 }, field: { min: 0, max: 100, step: "any" },
     help: "Below 1 sharpens, above 1 flattens; at 0 the best one always wins." },
-  { name: "top_k", label: "Top-k", min: 0, max: TOP_K.length - 1, step: 1, off: 0, whole: true,
+  { name: "top_k", label: "Top-k", off: 0,
+    slider: { min: 0, max: TOP_K.length - 1, step: 1 }, field: { min: 0, max: data.model.vocab_size, step: 1 },
     help: "Only the k most probable stay. 0 is off." },
-  { name: "top_p", label: "Top-p", min: 0.01, max: 1, step: 0.01, off: 1,
+  { name: "top_p", label: "Top-p", off: 1,
+    slider: { min: 0.01, max: 1, step: 0.01 }, field: { min: 0.000001, max: 1, step: "any" },
     help: "Only as many stay as make up this probability. 1 is off." },
-  { name: "min_p", label: "Min-p", min: 0, max: 1, step: 0.01, off: 0,
+  { name: "min_p", label: "Min-p", off: 0,
+    slider: { min: 0, max: 1, step: 0.01 }, field: { min: 0, max: 1, step: "any" },
     help: "Only those stay that have this share of the best one's probability. 0 is off." },
 ];
 
@@ -37,11 +43,9 @@ const fromSlider = (knob, value) => (knob.name === "top_k" ? TOP_K[value] : valu
 /** A slider for exploring and a field for exact values. */
 function knobControl(knob) {
   const id = `knob-${knob.name.replace("_", "-")}`;
-  const range = element("input", { type: "range", id: `${id}-slider`, min: knob.min, max: knob.max, step: knob.step,
+  const range = element("input", { type: "range", id: `${id}-slider`, ...knob.slider,
     "aria-label": `${knob.label}, slider`, "aria-describedby": `${id}-help` });
-  const most = knob.whole ? data.model.vocab_size : knob.name === "top_p" || knob.name === "min_p" ? 1 : 100;
-  const field = element("input", { type: "number", id, min: knob.name === "repetition_penalty" ? 0.01 : knob.name === "top_p" ? 0.000001 : 0,
-    max: most, step: knob.whole ? 1 : "any", inputmode: "decimal" });
+  const field = element("input", { type: "number", id, ...knob.field, inputmode: "decimal" });
   range.addEventListener("input", () => setKnobs({ ...knobs, [knob.name]: fromSlider(knob, Number(range.value)) }));
   field.addEventListener("input", () => {
     const value = Number(field.value);
