@@ -114,7 +114,7 @@ async function tokenizeNow() {
   // If the text changed meanwhile, tokenize it again: these tokens are out of date.
   if (byId("text").textContent !== text) return tokenizeNow();
   app.current = typedNode(app.current, kept, made, kept === 0 ? rest : null);
-  remember(app.tree, app.current);
+  markSeen(app.tree, app.current);
   drawText();
   changed();
 }
@@ -179,13 +179,14 @@ function dressText() {
 /** The undo history: the browser's own is lost when the text is redrawn. */
 const past = { before: [], after: [] };
 
-function remembered() {
+/** What undo brings back. */
+function snapshot() {
   return { node: app.current, text: byId("text").textContent, marked: selectionAt() };
 }
 
 function noteHistory() {
   const last = past.before.at(-1);
-  const now = remembered();
+  const now = snapshot();
   if (last && last.node === now.node && last.text === now.text) return;
   past.before.push(now);
   past.before.splice(0, past.before.length - 200);
@@ -195,10 +196,10 @@ function noteHistory() {
 const undo = () => moveInHistory(past.before, past.after);
 const redo = () => moveInHistory(past.after, past.before);
 
-/** Takes the last state from one end of the history, and puts the present one at the other. */
+/** Shows the last snapshot of `from`, and adds one of the present to `to`. */
 async function moveInHistory(from, to) {
   if (from.length === 0) return;
-  to.push(remembered());
+  to.push(snapshot());
   const { node, text, marked } = from.pop();
   if (nodeOf(app.tree, node) && textOf(tokensTo(app.tree, node)) === text) {
     app.current = node;

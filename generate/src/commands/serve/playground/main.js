@@ -11,7 +11,7 @@ const DRAWERS = { knobs: drawKnobs, tree: drawTree, grammar: drawGrammar, comman
 /** Shows the text that ends with a node. */
 function show(id) {
   app.current = id;
-  remember(app.tree, id);
+  markSeen(app.tree, id);
   hideAlternatives();
   drawText();
   changed();

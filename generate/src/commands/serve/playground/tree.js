@@ -76,7 +76,7 @@ function leafUnder(tree, id) {
 }
 
 /** Marks the path to `id` as seen last. */
-function remember(tree, id) {
+function markSeen(tree, id) {
   const path = pathTo(tree, id);
   path.slice(1).forEach((node, place) => { path[place].last = node.id; });
 }
