@@ -37,10 +37,8 @@ function joinerAfter(tokens) {
 /** The end-of-document token adds no characters to the text. */
 const isEnd = (piece) => piece === props.eos_token;
 
+/** What a piece adds to a text; `join` continues from the pieces before it. */
 const textOfPiece = (piece, join) => (isEnd(piece) ? "" : join(piece));
-
-/** A single piece as text. */
-const pieceText = (piece) => new TextDecoder().decode(bytesOf(piece));
 
 /** The tokens of an API choice; `join` continues from the choice's previous chunk. */
 function tokensOfChoice({ logprobs, token_ids: ids, top_token_ids: tops }, join) {
@@ -80,29 +78,32 @@ async function nameAll(ids) {
 
 /** A token's name, with spaces and line ends visible. */
 function nameOf(id) {
-  if (!pieces.has(id)) return `#${id}`;
-  return isEnd(pieces.get(id)) ? "[end]" : visible(pieceText(pieces.get(id))) || `#${id}`;
+  const piece = pieces.get(id);
+  if (piece === undefined) return `#${id}`;
+  if (isEnd(piece)) return "[end]";
+  const alone = new TextDecoder().decode(bytesOf(piece)); // an incomplete character is U+FFFD
+  return visible(alone) || `#${id}`;
 }
 
 /** The tokens of a typed text; at the beginning with the tokens that the tokenizer puts before texts. */
 async function tokensOf(text, isBeginning) {
   const { tokens } = await ask("/tokenize", { content: text, with_pieces: true, add_special: isBeginning, model: settings.model });
   tokens.forEach(({ id, piece }) => pieces.set(id, piece));
-  const texts = laid(tokens.map(({ piece }) => piece), text);
+  const texts = partsOfText(text, tokens.map(({ piece }) => piece));
   return tokens.map(({ id }, place) => ({ id, text: texts[place], logprob: undefined, top: null, given: true }));
 }
 
-/** Assigns a text's characters to its pieces: tokens or a leading space that the tokenizer added are not part of it. */
-function laid(tokenPieces, text) {
+/** The part of a typed text that each of its pieces is: tokens or a leading space that the tokenizer added are not in the text. */
+function partsOfText(text, tokenPieces) {
   const join = joiner();
   let at = 0;
-  const texts = tokenPieces.map(join).map((piece) => {
+  const parts = tokenPieces.map(join).map((piece) => {
     const own = [piece, piece.trimStart(), ""].find((form) => text.startsWith(form, at));
     at += own.length;
     return own;
   });
-  if (at < text.length) texts[texts.length - 1] += text.slice(at);
-  return texts;
+  if (at < text.length) parts[parts.length - 1] += text.slice(at);
+  return parts;
 }
 
 const textOf = (tokens) => tokens.map(({ text }) => text).join("");
