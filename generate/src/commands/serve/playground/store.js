@@ -62,7 +62,7 @@ function startKeeping() {
 }
 
 /** Loads saved state; invalid data is refused before anything changes. */
-async function takeOver(text) {
+async function loadState(text) {
   const kept = JSON.parse(text);
   if (kept?.format !== FORMAT || typeof kept.alphabet !== "string") throw new SyntaxError(NOT_OURS);
   const all = [...Object.entries(kept.others ?? {}), [kept.alphabet, kept]];
@@ -82,7 +82,7 @@ async function takeOver(text) {
 async function restore() {
   const kept = lastKept = lasting.getItem(PLACE);
   try {
-    if (kept !== null) await takeOver(kept);
+    if (kept !== null) await loadState(kept);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error; // a server error: the saved state must not be lost
     setAside(kept);
@@ -109,7 +109,7 @@ const hasTexts = () => isOvertaken() || [app, ...Object.values(app.others)].some
 
 async function importTexts(file) {
   try {
-    await takeOver(await file.text());
+    await loadState(await file.text());
   } catch (error) {
     mishap(error instanceof SyntaxError ? NOT_OURS : error.message);
     return;

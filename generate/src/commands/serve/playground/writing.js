@@ -26,7 +26,7 @@ async function addTexts(parent, request) {
   show(nodes[0].id);
   setBusy(true);
   try {
-    const hear = (index, ...told) => take(nodes[index], ...told, before.length, watch);
+    const hear = (index, tokens, reason, text) => receive(nodes[index], before.length, { tokens, reason, text }, watch);
     const usage = await writeOn(before, request, hear, signal);
     say(report(watch, usage, nodes));
   } catch (error) {
@@ -43,8 +43,8 @@ async function addTexts(parent, request) {
 /** Whether a node is the start of a completed text of this request. */
 const isSame = (how, request) => how !== null && how.from === 0 && !how.broken && JSON.stringify(how.request) === JSON.stringify(request);
 
-/** Adds received tokens to the text being generated. */
-function take(node, tokens, reason, text, before, watch) {
+/** Adds received tokens to the node of a text being generated, which `before` tokens precede. */
+function receive(node, before, { tokens, reason, text }, watch) {
   const isFirst = watch.first === null && tokens.length > 0;
   if (isFirst) watch.first = performance.now();
   watch.tokens += tokens.length;
