@@ -39,7 +39,7 @@ function valueControl(side) {
   const knob = knobNamed(side.knob);
   const control = knobControl(knob, `compare-value-${side.name}`);
   if (control.tagName === "SELECT") control.prepend(element("option", { value: "", text: "as set" }));
-  else control.placeholder = written(side.knob === "temperature" ? settings.temperature : settings.knobs[side.knob] ?? knob.default);
+  else control.placeholder = fieldText(side.knob === "temperature" ? settings.temperature : settings.knobs[side.knob] ?? knob.default);
   control.value = side.value;
   control.addEventListener("input", () => { side.value = control.value; });
   return control;

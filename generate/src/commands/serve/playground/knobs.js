@@ -80,7 +80,7 @@ function knobField(knob) {
   const words = [meaning.replace(/\s*\[default: .*\]/, ""), range].filter(Boolean).join("; ");
   const whole = element("div", { class: "knob" }, element("label", { for: id, text: labelOf(name) }), control, hint(words));
   const mark = () => whole.classList.toggle("turned", name in settings.knobs);
-  control.value = written(settings.knobs[name] ?? initial);
+  control.value = fieldText(settings.knobs[name] ?? initial);
   control.addEventListener("input", () => {
     turn(knob, control.value);
     mark();
@@ -99,7 +99,7 @@ function knobControl(knob, id) {
 }
 
 /** A value as shown in a field; empty if there is none. */
-function written(value) {
+function fieldText(value) {
   if (value === null || value === undefined || (Array.isArray(value) && value.length === 0)) return "";
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
@@ -107,7 +107,7 @@ function written(value) {
 /** Sets a knob; its default or an empty value unsets it. */
 function turn(knob, text) {
   const value = valueOf(knob, text);
-  if (text.trim() === "" || written(value) === written(knob.default)) delete settings.knobs[knob.name];
+  if (text.trim() === "" || fieldText(value) === fieldText(knob.default)) delete settings.knobs[knob.name];
   else settings.knobs[knob.name] = value;
   keep();
   refreshKnobs();
