@@ -1,20 +1,21 @@
 // A token's alternatives: shown beside it on hover, tap or Alt + Enter; a press on one branches from there.
 
-const REST = 140;
+/** After how many milliseconds over a token its alternatives are shown. */
+const HOVER_PAUSE = 140;
 
 const shownAlternatives = { span: null, timer: 0 };
 
 /** Shows a token's alternatives beside its span; `pick(alternative)` continues with one. */
 async function showAlternatives(span, token, pick) {
-  const place = byId("alternatives");
+  const box = byId("alternatives");
   shownAlternatives.span?.classList.remove("looked-at");
   shownAlternatives.span = span;
   span.classList.add("looked-at");
   await nameAll((token.top ?? []).map(([id]) => id)).catch(() => {});
   if (shownAlternatives.span !== span) return;
-  place.replaceChildren(...aboutToken(token, pick));
-  place.hidden = false;
-  setBeside(place, span);
+  box.replaceChildren(...aboutToken(token, pick));
+  box.hidden = false;
+  setBeside(box, span);
 }
 
 function aboutToken({ id, text, logprob, top }, pick) {
@@ -46,14 +47,14 @@ const chip = (id) => element("span", { class: "chip", text: nameOf(id) });
 const value = (text) => element("span", { class: "value", text });
 
 /** Positions the box below the token, or above it if there is more room; on small screens the style makes it a bottom sheet. */
-function setBeside(place, span) {
-  const box = span.getClientRects()[0];
-  if (!box) return;
-  const [width, height] = [place.offsetWidth, place.offsetHeight];
-  const below = box.bottom + height + 8 < innerHeight;
-  styled(place, {
-    "--left": `${Math.max(8, Math.min(box.left, innerWidth - width - 8))}px`,
-    "--top": `${Math.max(8, below ? box.bottom + 2 : box.top - height - 2)}px`,
+function setBeside(box, span) {
+  const token = span.getClientRects()[0];
+  if (!token) return;
+  const [width, height] = [box.offsetWidth, box.offsetHeight];
+  const below = token.bottom + height + 8 < innerHeight;
+  styled(box, {
+    "--left": `${Math.max(8, Math.min(token.left, innerWidth - width - 8))}px`,
+    "--top": `${Math.max(8, below ? token.bottom + 2 : token.top - height - 2)}px`,
   });
 }
 
@@ -64,22 +65,22 @@ function hideAlternatives() {
   byId("alternatives").hidden = true;
 }
 
-/** Shows alternatives for the tokens in `place`; `tokenAt(n)` returns a token, `pick(n, alternative)` branches from it. */
-function tellsAlternatives(place, tokenAt, pick) {
+/** Shows alternatives for the tokens in `container`; `tokenAt(place)` returns a token, `pick(place, alternative)` branches from it. */
+function tellsAlternatives(container, tokenAt, pick) {
   const spanOf = (event) => event.target.closest?.(".token");
   const showSpan = (span) => {
-    const n = Number(span.dataset.place);
-    const token = tokenAt(n);
-    if (token && token.text === span.textContent) showAlternatives(span, token, (one) => pick(n, one));
+    const place = Number(span.dataset.place);
+    const token = tokenAt(place);
+    if (token && token.text === span.textContent) showAlternatives(span, token, (one) => pick(place, one));
   };
-  place.addEventListener("pointerover", (event) => {
+  container.addEventListener("pointerover", (event) => {
     const span = spanOf(event);
     if (!span || event.pointerType === "touch" || event.buttons > 0) return;
     clearTimeout(shownAlternatives.timer);
-    shownAlternatives.timer = setTimeout(() => showSpan(span), REST);
+    shownAlternatives.timer = setTimeout(() => showSpan(span), HOVER_PAUSE);
   });
-  place.addEventListener("pointerleave", leave);
-  place.addEventListener("click", (event) => {
+  container.addEventListener("pointerleave", leave);
+  container.addEventListener("click", (event) => {
     const span = spanOf(event);
     if (span && getSelection().isCollapsed) showSpan(span);
   });
@@ -88,7 +89,17 @@ function tellsAlternatives(place, tokenAt, pick) {
 /** Hides the box, unless the pointer moved from the token into it. */
 function leave() {
   clearTimeout(shownAlternatives.timer);
-  shownAlternatives.timer = setTimeout(() => { if (!byId("alternatives").matches(":hover, :focus-within")) hideAlternatives(); }, 2 * REST);
+  shownAlternatives.timer = setTimeout(() => { if (!byId("alternatives").matches(":hover, :focus-within")) hideAlternatives(); }, 2 * HOVER_PAUSE);
+}
+
+/** The place of the token that a caret after so many characters is in, or directly after; null if there is none. */
+function placeOfCaret(tokens, caret) {
+  let end = 0;
+  for (const [place, { text }] of tokens.entries()) {
+    end += text.length;
+    if (text !== "" && end >= caret) return place;
+  }
+  return null;
 }
 
 /** Shows the alternatives of the token before the caret. */
@@ -97,25 +108,24 @@ async function alternativesAtCaret() {
   if (caret === null) return;
   await tokenizeTyped();
   const tokens = tokensTo(app.tree, app.current);
-  let end = 0;
-  const n = tokens.findIndex(({ text }) => text !== "" && (end += text.length) >= caret);
-  if (n < 0) return;
-  const span = byId("text").querySelector(`[data-place="${n}"]`);
-  await showAlternatives(span, tokens[n], (one) => branch(n, one));
+  const place = placeOfCaret(tokens, caret);
+  if (place === null) return;
+  const span = byId("text").querySelector(`[data-place="${place}"]`);
+  await showAlternatives(span, tokens[place], (one) => branch(place, one));
   byId("alternatives").querySelector("button")?.focus();
 }
 
 function startAlternatives() {
-  const place = byId("alternatives");
-  tellsAlternatives(byId("text"), (n) => tokensTo(app.tree, app.current)[n], branch);
-  place.addEventListener("pointerenter", () => clearTimeout(shownAlternatives.timer));
-  place.addEventListener("pointerleave", leave);
-  place.addEventListener("keydown", (event) => {
+  const box = byId("alternatives");
+  tellsAlternatives(byId("text"), (place) => tokensTo(app.tree, app.current)[place], branch);
+  box.addEventListener("pointerenter", () => clearTimeout(shownAlternatives.timer));
+  box.addEventListener("pointerleave", leave);
+  box.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (event.key === "Escape") byId("text").focus();
     if (!step) return;
     event.preventDefault();
-    const rows = [...place.querySelectorAll("button")];
+    const rows = [...box.querySelectorAll("button")];
     rows.at((rows.indexOf(document.activeElement) + step) % rows.length)?.focus();
   });
   document.addEventListener("pointerdown", (event) => { if (!event.target.closest(".alternatives, .token")) hideAlternatives(); });
