@@ -1,16 +1,11 @@
 #!/usr/bin/env bash
-# Compares the predictions of `plan` with measurements: speed and memory of a few steps of each configuration and, with --train, the
-# time and the loss of whole runs of one minute.
-#   bench/plan_check.sh TEXT [--train] [DEVICE...]      (default: cpu wgpu)
+# Compares the predictions of `plan` with measurements: speed and memory of a few steps of each configuration. The time and the loss of
+# whole runs: bench/promises.py.
+#   bench/plan_check.sh TEXT [DEVICE...]      (default: cpu wgpu)
 set -euo pipefail
 [ $# -ge 1 ] || { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 text=$(realpath "$1")
 shift
-train=
-if [ "${1:-}" = --train ]; then
-  train=yes
-  shift
-fi
 devices=("${@:-cpu}")
 [ $# -gt 0 ] || devices=(cpu wgpu)
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -43,25 +38,4 @@ shape = f"{layers} x {width}, {batch} x {context}"
 print(f"{sys.argv[1]:<6} {shape:<22} {ms[0]:>11.1f} {ms[1]:>11.1f} {ms[1] / ms[0] - 1:>+7.0%} {predicted:>11.1f} {measured:>11.1f} {measured / predicted - 1:>+7.1%}")
 PY
   done
-done
-[ -n "$train" ] || exit 0
-
-printf '\n%-24s %9s %9s %11s %22s\n' 'run --minutes 1' seconds off 'val_loss' predicted
-for set in "" "--set n_layer=2 --set n_embd=64" "--set n_layer=4 --set n_embd=128"; do
-  rm -rf run
-  began=$(date +%s.%N)
-  # shellcheck disable=SC2086
-  "$ember" run "$text" --minutes 1 --device cpu --out run $set ${EMBER_THREADS:+--threads "$EMBER_THREADS"} 2>log >/dev/null ||
-    { cat log >&2; exit 1; }
-  ended=$(date +%s.%N)
-  python3 - "$began" "$ended" <<'PY'
-import json, re, sys, tomllib
-seconds = float(sys.argv[2]) - float(sys.argv[1])
-config = tomllib.load(open("run/config.toml", "rb"))
-rows = [json.loads(line) for line in open("run/metrics.jsonl")]
-loss = min(row["val_loss"] for row in rows if row.get("val_loss") is not None)
-predicted = re.search(r"about ([\d.]+) \(between ([\d.]+) and ([\d.]+)\)", open("log").read()).groups()
-shape = f"{config['n_layer']} x {config['n_embd']}, {config['max_steps']} steps"
-print(f"{shape:<24} {seconds:>9.1f} {seconds / 60 - 1:>+9.1%} {loss:>11.3f} {predicted[0]:>8} ({predicted[1]} to {predicted[2]})")
-PY
 done
