@@ -20,8 +20,6 @@ mod width;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
-mod measure;
-#[cfg(test)]
 mod tests;
 
 pub use grammar::{Grammar, GrammarError};

@@ -1,13 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeSet, HashMap};
-use std::{fs, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use burn::tensor::Device;
 use ember_model::{Gpt, GptConfig};
 use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, prop_assume, proptest};
 use rand::RngExt;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::cases::{Expression, is_json_of, random_schema};
 use super::*;
@@ -16,32 +15,17 @@ use crate::processors::{Chain, temperature, top_k};
 use crate::{completion::FinishReason, generate::generate_batch, plan::Plan, sampler::greedy};
 
 /// A grammar of texts that match an expression, named as the program names it.
-pub(super) fn regex(expression: &str) -> Result<Grammar, GrammarError> {
+fn regex(expression: &str) -> Result<Grammar, GrammarError> {
     Grammar::regex(format!("--regex {expression:?}"), expression)
 }
 
 /// Every character that JSON needs, and one that is not ASCII.
-pub(super) fn chars_of_json() -> impl Iterator<Item = char> {
+fn chars_of_json() -> impl Iterator<Item = char> {
     (' '..='~').chain(['é'])
 }
 
 fn chars(alphabet: &str, end_of_text: bool) -> Tokenizer {
     Tokenizer::chars(&alphabet.chars().collect(), end_of_text).unwrap()
-}
-
-/// A tokenizer with all 256 bytes, then these tokens, then `<|endoftext|>`.
-pub(super) fn words_tokenizer(words: &[Vec<u8>]) -> Tokenizer {
-    let mut json: Value = serde_json::from_str(&Tokenizer::bytes().unwrap().to_json().unwrap()).unwrap();
-    let written: HashMap<u64, &String> =
-        json["model"]["vocab"].as_object().unwrap().iter().map(|(name, id)| (id.as_u64().unwrap(), name)).collect();
-    let name = |word: &Vec<u8>| word.iter().map(|&byte| written[&byte.into()].as_str()).collect::<String>();
-    let vocabulary: serde_json::Map<String, Value> = words.iter().map(name).zip((0..).map(Value::from)).collect();
-    json["model"]["vocab"] = vocabulary.into();
-    json["added_tokens"][0]["id"] = words.len().into();
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("tokenizer.json");
-    fs::write(&path, json.to_string()).unwrap();
-    Tokenizer::from_file(&path).unwrap()
 }
 
 /// Tokens that cross every boundary in JSON and in the expressions of these tests.

@@ -1,46 +1,21 @@
-//! The cost of a constraint on a vocabulary of GPT-2's size. A benchmark, not a test: it runs only
-//! on request.
-//!
-//! `cargo test --release -p ember-decoding --lib -- --ignored --nocapture constraint::measure`
+//! Times a grammar's mask on GPT-2's vocabulary.
 
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::HashSet, sync::Arc, time::Instant};
+use std::collections::{HashMap, HashSet};
+use std::{fs, sync::Arc, time::Instant};
 
+use ember_data::tokenizer::Tokenizer;
+use ember_decoding::constraint::{Constraint, Grammar};
+use ember_decoding::processors::{Chain, LogitsProcessor, Step, temperature};
+use ember_decoding::sampler::draw;
 use rand::RngExt;
+use serde_json::Value;
 
-use super::tests::{chars_of_json, regex, words_tokenizer};
-use super::{Constraint, Grammar};
-use crate::processors::{Chain, LogitsProcessor, Step, temperature};
-use crate::sampler::draw;
+use crate::VOCAB;
 
-const VOCAB: usize = 50_257;
-
-/// Words of one to eight characters, shorter ones first, and every byte.
-fn vocabulary() -> Vec<Vec<u8>> {
-    let mut rng = ember_data::random::rng(1, &[]);
-    let letters: Vec<char> = chars_of_json().collect();
-    let mut words: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
-    let mut seen: HashSet<Vec<u8>> = words.iter().cloned().collect();
-    while words.len() < VOCAB - 1 {
-        let len = rng.random_range(2..9);
-        // Letters and a leading space, as in most words, and occasionally other characters.
-        let letter = |rng: &mut _, at: usize| match RngExt::random_range(rng, 0..12) {
-            0 => letters[RngExt::random_range(rng, 0..letters.len())],
-            1 if at == 0 => ' ',
-            _ => char::from(b'a' + RngExt::random_range(rng, 0..26) as u8),
-        };
-        let word = (0..len).map(|at| letter(&mut rng, at)).collect::<String>().into_bytes();
-        if seen.insert(word.clone()) {
-            words.push(word);
-        }
-    }
-    words
-}
-
-#[test]
-#[ignore = "a measurement"]
-fn a_mask_of_50257_tokens() {
+/// Each kind of grammar: the time until it is ready, and per step.
+pub fn report() {
     let tokenizer = words_tokenizer(&vocabulary());
     assert_eq!(tokenizer.vocab_size(), VOCAB);
     let end = tokenizer.end_of_text().unwrap();
@@ -50,7 +25,7 @@ fn a_mask_of_50257_tokens() {
         "score": {"type": "number"}}, "required": ["name", "age", "tags"], "additionalProperties": false}"#;
     let grammars = [
         ("schema", Grammar::json_schema("schema", schema).unwrap()),
-        ("regex", regex(r"([A-Z][a-z]+ )*[a-z]+(, [a-z ]{2,40})?\.").unwrap()),
+        ("regex", Grammar::regex("regex", r"([A-Z][a-z]+ )*[a-z]+(, [a-z ]{2,40})?\.").unwrap()),
         ("lark", Grammar::lark("lark", "start: sum\nsum: /[0-9]+/ | sum \"+\" sum | \"(\" sum \")\"").unwrap()),
     ];
     for (name, grammar) in grammars {
@@ -93,4 +68,41 @@ fn a_mask_of_50257_tokens() {
             at(1.0)
         );
     }
+}
+
+/// Words of one to eight characters, shorter ones first, and every byte.
+fn vocabulary() -> Vec<Vec<u8>> {
+    let mut rng = ember_data::random::rng(1, &[]);
+    let letters: Vec<char> = (' '..='~').chain(['é']).collect();
+    let mut words: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
+    let mut seen: HashSet<Vec<u8>> = words.iter().cloned().collect();
+    while words.len() < VOCAB - 1 {
+        let len = rng.random_range(2..9);
+        // Letters and a leading space, as in most words, and occasionally other characters.
+        let letter = |rng: &mut _, at: usize| match RngExt::random_range(rng, 0..12) {
+            0 => letters[RngExt::random_range(rng, 0..letters.len())],
+            1 if at == 0 => ' ',
+            _ => char::from(b'a' + RngExt::random_range(rng, 0..26) as u8),
+        };
+        let word = (0..len).map(|at| letter(&mut rng, at)).collect::<String>().into_bytes();
+        if seen.insert(word.clone()) {
+            words.push(word);
+        }
+    }
+    words
+}
+
+/// A tokenizer with all 256 bytes, then these tokens, then `<|endoftext|>`.
+fn words_tokenizer(words: &[Vec<u8>]) -> Tokenizer {
+    let mut json: Value = serde_json::from_str(&Tokenizer::bytes().unwrap().to_json().unwrap()).unwrap();
+    let written: HashMap<u64, &String> =
+        json["model"]["vocab"].as_object().unwrap().iter().map(|(name, id)| (id.as_u64().unwrap(), name)).collect();
+    let name = |word: &Vec<u8>| word.iter().map(|&byte| written[&byte.into()].as_str()).collect::<String>();
+    let vocabulary: serde_json::Map<String, Value> = words.iter().map(name).zip((0..).map(Value::from)).collect();
+    json["model"]["vocab"] = vocabulary.into();
+    json["added_tokens"][0]["id"] = words.len().into();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokenizer.json");
+    fs::write(&path, json.to_string()).unwrap();
+    Tokenizer::from_file(&path).unwrap()
 }
