@@ -10,6 +10,7 @@
 //! unfinished, and with it every file can be verified.
 
 mod ahead;
+mod character_counts;
 mod checkpoint;
 pub(crate) mod corpus;
 mod dataset;
