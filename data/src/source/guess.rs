@@ -3,7 +3,7 @@
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, ISO_2022_JP, UTF_16BE, UTF_16LE};
 use memchr::{memchr, memchr_iter};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Bytes at the start of a text that are checked for UTF-16 without a byte order mark.
 pub const UTF16_SAMPLE_BYTES: u64 = 8 << 10;
@@ -18,10 +18,10 @@ const MIN_PIECE_BYTES: usize = 24;
 const MIN_VALID_SHARE: f64 = 0.9;
 
 /// A guessed encoding.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Guess {
     /// Serialized by its name in the WHATWG Encoding Standard.
-    #[serde(serialize_with = "name")]
+    #[serde(serialize_with = "name", deserialize_with = "by_name")]
     pub encoding: &'static Encoding,
     /// How sure the guess is, from 0 to 1: the number of pieces that give the same guess, divided
     /// by `n + 1` for `n` pieces (eight, fewer for a short text).
@@ -34,19 +34,9 @@ fn name<S: Serializer>(encoding: &&'static Encoding, serializer: S) -> Result<S:
     serializer.serialize_str(encoding.name())
 }
 
-impl<'de> Deserialize<'de> for Guess {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Fields {
-            encoding: String,
-            confidence: f64,
-            replaced: u64,
-        }
-        let Fields { encoding, confidence, replaced } = Fields::deserialize(deserializer)?;
-        let unknown = || serde::de::Error::custom(format!("no encoding is called {encoding}"));
-        let encoding = Encoding::for_label(encoding.as_bytes()).ok_or_else(unknown)?;
-        Ok(Self { encoding, confidence, replaced })
-    }
+fn by_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static Encoding, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    Encoding::for_label(name.as_bytes()).ok_or_else(|| de::Error::custom(format!("no encoding is called {name}")))
 }
 
 /// Guesses the encoding of a text with non-ASCII bytes or an escape sequence; `None` if it is
