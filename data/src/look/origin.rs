@@ -2,6 +2,7 @@
 
 use crate::prepare::Source;
 use crate::source::compression::Compression;
+use chrono::{DateTime, Datelike};
 use regex::Regex;
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeMap, sync::LazyLock, time::UNIX_EPOCH};
@@ -33,7 +34,7 @@ impl DocumentYears {
     /// Counts a document of source number `source`, written `seconds` after the beginning of 1970.
     /// An impossible year counts as no date.
     pub fn add(&mut self, source: usize, seconds: u64, bytes: u64) {
-        let Some(year) = civil_year(seconds / 86_400) else { return };
+        let Some(year) = year_of(seconds) else { return };
         let [documents, all_bytes] = self.0.entry((source, year)).or_default();
         *documents += 1;
         *all_bytes += bytes;
@@ -126,23 +127,15 @@ fn year(name: &str) -> String {
     }
     let changed = std::fs::metadata(name).and_then(|metadata| metadata.modified()).ok();
     let since = changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let year = since.and_then(|since| civil_year(since.as_secs() / 86_400));
+    let year = since.and_then(|since| year_of(since.as_secs()));
     year.map_or_else(|| UNKNOWN.to_owned(), |year| year.to_string())
 }
 
-/// The year of a day, counted from 1970-01-01; `None` after 9999, which comes from broken clocks or
-/// dates written by hand.
-fn civil_year(days: u64) -> Option<u64> {
-    // If years begin in March, the leap day is the last day and division yields the year.
-    const MARCH_OF_YEAR_0: u64 = 719_468;
-    const ERA: u64 = 146_097;
-    let days = days + MARCH_OF_YEAR_0;
-    let (era, day) = (days / ERA, days % ERA); // 400 years each
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year + year / 4 - year / 100);
-    // January and February belong to the next year.
-    let year = 400 * era + year + u64::from(day_of_year >= 306);
-    (year <= 9999).then_some(year)
+/// The year of a moment, given in seconds after the beginning of 1970, in UTC; `None` after 9999,
+/// which comes from broken clocks or dates written by hand.
+fn year_of(seconds: u64) -> Option<u64> {
+    let moment = DateTime::from_timestamp(i64::try_from(seconds).ok()?, 0)?;
+    u64::try_from(moment.year()).ok().filter(|&year| year <= 9999)
 }
 
 #[cfg(test)]
@@ -159,22 +152,15 @@ mod tests {
         assert_eq!(year("no/such/file 12345.txt"), "unknown");
         let none = ["00012345.txt", "98765432.txt", "20241301.txt", "20240532.txt", "2,000 built-in stories"];
         assert_eq!(none.map(year), ["unknown"; 5]);
-        assert_eq!(
-            [0, 364, 365, 11_016, 19_723, 20_088].map(civil_year),
-            [1970, 1970, 1971, 2000, 2024, 2024].map(Some)
-        );
     }
 
     #[test]
-    fn years_are_as_long_as_the_calendar_has_them_and_end_with_9999() {
-        let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-        let mut begins = 0;
-        for year in 1970..=9999 {
-            let next = begins + 365 + u64::from(is_leap(year));
-            assert_eq!([begins, next - 1].map(civil_year), [Some(year); 2]);
-            begins = next;
-        }
-        assert_eq!([begins, 9_000_000_000_000_000_000 / 86_400, u64::MAX / 86_400].map(civil_year), [None; 3]);
+    fn years_end_in_utc_and_with_9999() {
+        let days = [0, 364, 365, 11_016, 19_723, 20_088].map(|day| year_of(day * 86_400));
+        assert_eq!(days, [1970, 1970, 1971, 2000, 2024, 2024].map(Some));
+        let last = 253_402_300_799;
+        assert_eq!([31_535_999, 31_536_000, last].map(year_of), [1970, 1971, 9999].map(Some));
+        assert_eq!([last + 1, 9_000_000_000_000_000_000, u64::MAX].map(year_of), [None; 3]);
     }
 
     #[test]

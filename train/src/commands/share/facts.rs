@@ -1,5 +1,6 @@
 //! The facts that the page shows about the model: its author, its texts, its training.
 
+use chrono::Utc;
 use ember_data::prepare::{Dataset, Source};
 use ember_host::{files::name_of, names::last_part};
 use ember_study::compare::Record;
@@ -32,7 +33,7 @@ pub struct Facts {
     pub title: String,
     by: Option<String>,
     /// The date on which the page was made, such as 2026-11-22.
-    made: Option<String>,
+    made: String,
     program: String,
     /// Number of parameters.
     pub parameters: usize,
@@ -127,36 +128,15 @@ fn sources(all: &[Source]) -> Vec<Value> {
     sources
 }
 
-/// Today's date in UTC, computed as in Hinnant, "chrono-Compatible Low-Level Date Algorithms",
-/// `civil_from_days`.
-fn today() -> Option<String> {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?;
-    Some(date((since.as_secs() / 86_400) as i64))
-}
-
-fn date(days_since_1970: i64) -> String {
-    let days = days_since_1970 + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + 400 * era + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+/// Today's date in UTC.
+fn today() -> String {
+    Utc::now().date_naive().to_string()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn days_are_dates() {
-        let days = [0, 11_016, 19_782, 20_779];
-        assert_eq!(days.map(date), ["1970-01-01", "2000-02-29", "2024-02-29", "2026-11-22"]);
-    }
 
     /// The best checkpoint is often not the last, and facts about it end at its step.
     #[test]
