@@ -1,7 +1,5 @@
 //! Decodes and encodes plain numbers.
 
-#![allow(unsafe_code)] // reinterpreting bytes as numbers
-
 use std::{borrow::Cow, io, io::Write};
 
 use half::{bf16, f16};
@@ -11,10 +9,10 @@ use crate::error::{FormatError, Result};
 
 /// float32 values, borrowed if byte order and alignment allow it.
 pub fn f32s(bytes: &[u8]) -> Cow<'_, [f32]> {
-    // SAFETY: any four bytes are a float32.
-    let (before, values, after) = unsafe { bytes.align_to::<f32>() };
-    if cfg!(target_endian = "little") && before.is_empty() && after.is_empty() {
-        return values.into();
+    if cfg!(target_endian = "little")
+        && let Ok(values) = bytemuck::try_cast_slice(bytes)
+    {
+        return Cow::Borrowed(values);
     }
     each(bytes, f32::from_le_bytes)
 }
