@@ -7,6 +7,7 @@ use crate::source::event::{EventSink, Halt};
 use crate::source::reader::{About, Reader, emit_document};
 use crate::source::start::Start;
 use crate::source::{content::Content, encoding, error::Error};
+use percent_encoding::percent_decode_str;
 use std::{cell::Cell, collections::BTreeMap, collections::BTreeSet};
 
 pub struct Epub;
@@ -101,22 +102,7 @@ fn locked(package: &Package<'_>) -> Result<BTreeSet<String>, Error> {
 
 /// Resolves a part's path, which may be percent-encoded, relative to `folder`.
 fn resolved(folder: &str, path: &str) -> String {
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let Some((&byte, later)) = rest.split_first() {
-        let escaped = later.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match escaped.filter(|_| byte == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &later[2..];
-            }
-            None => {
-                bytes.push(byte);
-                rest = later;
-            }
-        }
-    }
-    let path = String::from_utf8_lossy(&bytes).into_owned();
+    let path = percent_decode_str(path).decode_utf8_lossy();
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
         match part {
