@@ -16,6 +16,7 @@ use hayro_interpret::{
     BlendMode, ClipPath, Context, Device, DrawMode, DrawProps, Image, ImageDrawProps, InterpreterCache,
     InterpreterSettings, SoftMask, TransformExt, interpret_page,
 };
+use memchr::memmem;
 use std::io::{BufRead, BufReader};
 use std::panic::resume_unwind;
 
@@ -126,7 +127,7 @@ fn ensure_no_bomb(bytes: &[u8]) -> Result<(), String> {
     const STREAM: &[u8] = b"stream";
     let mut all = 0;
     let mut rest = bytes;
-    while let Some(at) = rest.windows(STREAM.len()).position(|window| window == STREAM) {
+    while let Some(at) = memmem::find(rest, STREAM) {
         rest = &rest[at + STREAM.len()..];
         let content = rest.strip_prefix(b"\r").unwrap_or(rest);
         let content = content.strip_prefix(b"\n").unwrap_or(content);
