@@ -4,6 +4,7 @@
 
 use ember_model::folder::{StoredWeights, expected_tensors};
 use ember_model::{GptConfig, WeightType};
+use half::bf16;
 use rayon::prelude::*;
 
 use crate::prelude::*;
@@ -66,7 +67,7 @@ impl Blob {
         self.tensors.push(Entry { name, kind, offset: self.bytes.len(), shape });
         match kind {
             WeightType::F32 => self.bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
-            WeightType::Bf16 => self.bytes.extend(values.iter().flat_map(|&value| nearest_bf16(value).to_le_bytes())),
+            WeightType::Bf16 => self.bytes.extend(values.iter().flat_map(|&value| bf16::from_f32(value).to_le_bytes())),
             WeightType::Int8 => {
                 let inputs = self.tensors.last().map_or(1, |entry| entry.shape[1]);
                 self.bytes.extend(in_8_bits(values, inputs));
@@ -89,11 +90,6 @@ fn transposed(values: &[f32], n_in: usize) -> Vec<f32> {
         .into_par_iter()
         .flat_map_iter(|output| (0..n_in).map(move |input| values[input * n_out + output]))
         .collect()
-}
-
-fn nearest_bf16(value: f32) -> u16 {
-    let bits = value.to_bits();
-    ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16
 }
 
 /// Quantizes `[outputs, inputs]`: the rows padded to whole groups, then a scale for each group.
@@ -160,13 +156,6 @@ mod tests {
         // 60 / 127, rounded up to a bfloat16.
         let scale = f32::from_bits(u32::from(u16::from_le_bytes([scales[0], scales[1]])) << 16);
         assert!((60.0 / 127.0..60.0 / 127.0 * 1.01).contains(&scale));
-    }
-
-    #[test]
-    fn bfloat16_is_the_nearest_and_of_two_the_even() {
-        assert_eq!(nearest_bf16(1.0), 0x3f80);
-        assert_eq!(nearest_bf16(f32::from_bits(0x3f80_8000)), 0x3f80);
-        assert_eq!(nearest_bf16(f32::from_bits(0x3f81_8000)), 0x3f82);
     }
 
     #[test]
