@@ -86,30 +86,61 @@ fn is_yaml(matter: &str) -> bool {
     if matter.lines().next().is_some_and(|line| line.trim().is_empty()) {
         return false;
     }
-    let (mut lines, mut fitting, mut keys, mut open) = (0, 0, BTreeSet::new(), None);
+    let (mut lines, mut odd, mut keys, mut open_quote) = (0, 0, BTreeSet::new(), None);
     for line in matter.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
         lines += 1;
-        if let Some(quote) = open {
-            fitting += 1;
-            open = open.filter(|_| !line.contains(quote));
-        } else if line == "-" || line.starts_with("- ") || line.starts_with('#') {
-            fitting += 1;
-        } else if let Some((key, value)) = key_of(line) {
-            // Front matter does not begin with a sentence that has a colon.
-            let is_sentence = keys.is_empty() && key.contains(' ') && ends_sentence(value);
-            let is_speaker = !keys.insert(key) && !key.starts_with(char::is_lowercase);
-            if is_sentence || is_speaker {
-                return false;
+        if let Some(quote) = open_quote {
+            open_quote = open_quote.filter(|_| !line.contains(quote));
+            continue;
+        }
+        match YamlLine::of(line) {
+            YamlLine::Key { key, value } => {
+                // Front matter does not begin with a sentence that has a colon.
+                let is_sentence = keys.is_empty() && key.contains(' ') && ends_sentence(value);
+                let is_speaker = !keys.insert(key) && !key.starts_with(char::is_lowercase);
+                if is_sentence || is_speaker {
+                    return false;
+                }
+                open_quote = unclosed_quote(value);
             }
-            fitting += 1;
-            open = value.chars().next().filter(|&one| matches!(one, '"' | '\'') && !value[1..].contains(one));
-        } else if keys.is_empty() || (!line.starts_with([' ', '\t', ']', '}']) && ends_sentence(line)) {
-            return false;
-        } else if line.starts_with([' ', '\t', ']', '}']) {
-            fitting += 1;
+            YamlLine::Indented | YamlLine::Other if keys.is_empty() => return false,
+            YamlLine::Other if ends_sentence(line) => return false,
+            YamlLine::Other => odd += 1,
+            YamlLine::ItemOrComment | YamlLine::Indented => {}
         }
     }
-    open.is_none() && (lines == 0 || (!keys.is_empty() && fitting * 2 > lines))
+    open_quote.is_none() && (lines == 0 || (!keys.is_empty() && odd * 2 < lines))
+}
+
+/// A line of YAML by its beginning.
+enum YamlLine<'a> {
+    ItemOrComment,
+    Key {
+        key: &'a str,
+        value: &'a str,
+    },
+    /// Continues the value of a key, or closes its bracket.
+    Indented,
+    Other,
+}
+
+impl<'a> YamlLine<'a> {
+    fn of(line: &'a str) -> Self {
+        if line == "-" || line.starts_with("- ") || line.starts_with('#') {
+            Self::ItemOrComment
+        } else if let Some((key, value)) = key_of(line) {
+            Self::Key { key, value }
+        } else if line.starts_with([' ', '\t', ']', '}']) {
+            Self::Indented
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// The quotation mark with which a value begins, if no second one closes it.
+fn unclosed_quote(value: &str) -> Option<char> {
+    value.chars().next().filter(|&one| matches!(one, '"' | '\'') && !value[1..].contains(one))
 }
 
 /// The longest key, in characters.
