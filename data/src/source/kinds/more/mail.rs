@@ -93,12 +93,14 @@ impl Reader for Mbox {
         false // attachments may be of any kind
     }
 
-    /// A mail begins with a line `From ...` after an empty line; `>From ` in a text means `From `.
+    /// A mail begins with a line `From ...` after an empty line.
     fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let mut reader = BufReader::with_capacity(1 << 16, content.bytes()?);
-        let (mut mail, mut line, mut after_empty, mut begun) = (Vec::new(), Vec::new(), true, false);
-        // Not all programs escape `From ` in a mail's text. So if the file's first line has a date,
-        // only lines with a date begin a mail.
+        // `None` until the first mail begins: what comes before it is left out.
+        let mut mail: Option<Vec<u8>> = None;
+        let (mut line, mut after_empty) = (Vec::new(), true);
+        // Not all programs escape `From ` in a mail's text. So if the file's first mail begins with
+        // a date, only lines with a date begin a mail.
         let mut needs_date = false;
         loop {
             line.clear();
@@ -106,16 +108,14 @@ impl Reader for Mbox {
             let n = read.map_err(|error| content.cannot_read("the last mail", error))?;
             let begins = after_empty && line.starts_with(b"From ") && (!needs_date || has_date(&line));
             if n == 0 || begins {
-                if begun {
-                    emit_mail(&mail, content, sink)?;
+                match mail.replace(Vec::new()) {
+                    Some(whole) => _ = emit_mail(&whole, content, sink)?,
+                    None => needs_date = has_date(&line),
                 }
-                mail.clear();
-                needs_date |= !begun && has_date(&line);
-                begun = true;
-            } else if mail.len() + n <= MAX_BYTES as usize {
-                let arrows = line.iter().take_while(|&&byte| byte == b'>').count();
-                let escaped = arrows > 0 && line[arrows..].starts_with(b"From ");
-                mail.extend_from_slice(&line[usize::from(escaped)..]);
+            } else if let Some(mail) = &mut mail
+                && mail.len() + n <= MAX_BYTES as usize
+            {
+                mail.extend_from_slice(unescaped(&line));
             }
             if n == 0 {
                 return Ok(());
@@ -123,6 +123,14 @@ impl Reader for Mbox {
             after_empty = line.trim_ascii().is_empty();
         }
     }
+}
+
+/// The line of a mail's text as it was written: `>From ` in a mailbox stands for `From `, and
+/// `>>From ` for `>From `.
+fn unescaped(line: &[u8]) -> &[u8] {
+    let arrows = line.iter().take_while(|&&byte| byte == b'>').count();
+    let is_escaped = arrows > 0 && line[arrows..].starts_with(b"From ");
+    if is_escaped { &line[1..] } else { line }
 }
 
 /// Whether a line has words that look like a time of day and a year.
