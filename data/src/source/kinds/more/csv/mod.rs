@@ -47,8 +47,7 @@ impl Reader for Csv {
                 break;
             }
             if number == 2 && row.len() == fields.len() + 1 {
-                unnamed = usize::from(rows_have_names(&mut table, content, &mut row)?);
-                // That has read the table to its end.
+                unnamed = usize::from(rows_have_names(table, content, &mut row)?);
                 (table, _) = open(content)?;
                 next_row(&mut table, content, number, &mut row)?;
             }
@@ -86,12 +85,12 @@ fn next_row(
 
 /// Whether each row begins with its name, for which the first row has no field, as R's
 /// `write.table` writes it. `row` is row 2, which has one field more than the first row; so must
-/// all others. Reads the table until a row differs.
+/// all others. Reads the table until a row differs, so that it must be opened again.
 ///
 /// Rows that end with a delimiter look the same, but for their empty last field. So does text with
 /// one comma in each row, but for the blank after the comma. Most rows decide; one alone does not.
 fn rows_have_names(
-    table: &mut csv::Reader<Bounded<'_>>,
+    mut table: csv::Reader<Bounded<'_>>,
     content: &Content<'_>,
     row: &mut StringRecord,
 ) -> Result<bool, Error> {
@@ -101,7 +100,7 @@ fn rows_have_names(
         rows += 1;
         let ends = row.get(fields - 1).is_none_or(|last| last.trim().is_empty());
         named += u64::from(!ends && !row.iter().any(|field| field.starts_with(' ')));
-        if !next_row(table, content, rows + 2, row)? {
+        if !next_row(&mut table, content, rows + 2, row)? {
             return Ok(rows > 1 && named * 2 > rows);
         }
     }
