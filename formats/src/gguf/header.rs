@@ -1,15 +1,6 @@
 //! Writes the keys of a file and their values; `keys.rs` reads them.
 
-/// The value types that are written, with GGUF's numbers; a reader meets others, too.
-#[derive(Clone, Copy)]
-pub enum Kind {
-    U32 = 4,
-    I32 = 5,
-    F32 = 6,
-    Bool = 7,
-    String = 8,
-    Array = 9,
-}
+use super::value_kind::Kind;
 
 /// Keys and values, serialized one after the other.
 #[derive(Default)]

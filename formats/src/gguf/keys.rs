@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::header::Kind;
+use super::value_kind::Kind;
 use crate::error::shown;
 
 /// Reads bytes front to back, with bounds checks.
@@ -63,59 +63,47 @@ pub enum Value<'a> {
 /// An array of values of one type, as bytes of the file that have been validated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct List<'a> {
-    kind: u32,
+    kind: Kind,
     count: usize,
     bytes: &'a [u8],
 }
 
-/// GGUF's numbers for strings and arrays.
-const TEXT: u32 = Kind::String as u32;
-const LIST: u32 = Kind::Array as u32;
-
 impl<'a> Value<'a> {
-    /// Reads a value of the type with this GGUF number. A negative integer cannot be a size and is
-    /// read as a real.
-    fn read(kind: u32, from: &mut Cursor<'a>) -> Result<Self, String> {
+    /// Reads a value of this type. A negative integer cannot be a size and is read as a real.
+    fn read(kind: Kind, from: &mut Cursor<'a>) -> Result<Self, String> {
         let signed = |value: i64| u64::try_from(value).map_or(Self::Real(value as f64), Self::Whole);
         Ok(match kind {
-            0 => Self::Whole(from.array::<1>()?[0].into()),
-            1 => signed(i8::from_le_bytes(from.array()?).into()),
-            2 => Self::Whole(u16::from_le_bytes(from.array()?).into()),
-            3 => signed(i16::from_le_bytes(from.array()?).into()),
-            4 => Self::Whole(from.u32()?.into()),
-            5 => signed(i32::from_le_bytes(from.array()?).into()),
+            Kind::U8 => Self::Whole(from.array::<1>()?[0].into()),
+            Kind::I8 => signed(i8::from_le_bytes(from.array()?).into()),
+            Kind::U16 => Self::Whole(u16::from_le_bytes(from.array()?).into()),
+            Kind::I16 => signed(i16::from_le_bytes(from.array()?).into()),
+            Kind::U32 => Self::Whole(from.u32()?.into()),
+            Kind::I32 => signed(i32::from_le_bytes(from.array()?).into()),
             // Reparsed from its decimal digits: 1e-5 is meant where float32 has 9.99999974e-6.
-            6 => Self::Real(f32::from_le_bytes(from.array()?).to_string().parse().unwrap_or(f64::NAN)),
-            7 => Self::Flag(from.array::<1>()?[0] != 0),
-            TEXT => Self::Text(from.text()?),
-            LIST => Self::List(List::read(from)?),
-            10 => Self::Whole(from.u64()?),
-            11 => signed(i64::from_le_bytes(from.array()?)),
-            12 => Self::Real(f64::from_le_bytes(from.array()?)),
-            _ => return Err(format!("its header has a value of the unknown type {kind}")),
+            Kind::F32 => Self::Real(f32::from_le_bytes(from.array()?).to_string().parse().unwrap_or(f64::NAN)),
+            Kind::Bool => Self::Flag(from.array::<1>()?[0] != 0),
+            Kind::String => Self::Text(from.text()?),
+            Kind::Array => Self::List(List::read(from)?),
+            Kind::U64 => Self::Whole(from.u64()?),
+            Kind::I64 => signed(i64::from_le_bytes(from.array()?)),
+            Kind::F64 => Self::Real(f64::from_le_bytes(from.array()?)),
         })
     }
 }
 
 impl<'a> List<'a> {
     fn read(from: &mut Cursor<'a>) -> Result<Self, String> {
-        let (kind, count) = (from.u32()?, from.u64()?);
+        let (number, count) = (from.u32()?, from.u64()?);
         let start = from.at;
-        let size = match kind {
-            0 | 1 | 7 => 1,
-            2 | 3 => 2,
-            4..=6 => 4,
-            10..=12 => 8,
-            TEXT => 0, // variable
-            LIST => return Err("its header has a list of lists".to_owned()),
-            _ => return Err(format!("its header has a list of the unknown type {kind}")),
-        };
-        if kind == TEXT {
-            for _ in 0..count {
-                from.text()?; // fails at the end of the file, whatever the count
+        let kind = Kind::of(number).ok_or_else(|| format!("its header has a list of the unknown type {number}"))?;
+        match kind.bytes() {
+            Some(size) => _ = from.take(count.saturating_mul(size))?,
+            None if kind == Kind::Array => return Err("its header has a list of lists".to_owned()),
+            None => {
+                for _ in 0..count {
+                    from.text()?; // fails at the end of the file, whatever the count
+                }
             }
-        } else {
-            from.take(count.saturating_mul(size))?;
         }
         Ok(Self { kind, count: count as usize, bytes: &from.bytes[start..from.at] })
     }
@@ -141,7 +129,9 @@ impl<'a> Keys<'a> {
         let mut keys = HashMap::new();
         for _ in 0..count {
             let key = from.text()?;
-            let kind = from.u32()?;
+            let number = from.u32()?;
+            let kind =
+                Kind::of(number).ok_or_else(|| format!("its header has a value of the unknown type {number}"))?;
             if keys.insert(key, Value::read(kind, from)?).is_some() {
                 return Err(format!("its header has the key {} twice", shown(key)));
             }

@@ -15,6 +15,7 @@ mod sampling;
 mod shape;
 mod stored;
 mod tokens;
+mod value_kind;
 mod vocabulary;
 mod write;
 
