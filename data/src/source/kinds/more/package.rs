@@ -99,18 +99,29 @@ pub fn has_mimetype(start: &Start, kind: &[u8]) -> bool {
 /// The first parts of an archive that are within the known beginning: the name of each, and the
 /// known bytes after its header.
 pub fn first_parts(start: &Start) -> impl Iterator<Item = (&[u8], &[u8])> {
+    // A local file header (APPNOTE 4.3.7): how it begins, its length, and the offsets of its
+    // little-endian fields.
     const HEADER: &[u8] = b"PK\x03\x04";
     const HEADER_BYTES: usize = 30;
+    const FLAGS: usize = 6;
+    const METHOD: usize = 8;
+    const PACKED_BYTES: usize = 18;
+    const NAME_BYTES: usize = 26;
+    const EXTRA_BYTES: usize = 28;
+    // A flag: the sizes come after the content, and are 0 in the header.
+    const SIZE_FOLLOWS: usize = 1 << 3;
+    // The method of content that is not compressed.
+    const STORED: usize = 0;
     let mut rest = &start.bytes[..];
     std::iter::from_fn(move || {
         let header = rest.get(..HEADER_BYTES).filter(|header| header.starts_with(HEADER))?;
         let number = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
-        let (size_follows, is_stored) = (number(6) & 8 != 0, number(8) == 0);
-        let packed_bytes = number(18) | (number(20) << 16);
-        let name = rest.get(HEADER_BYTES..HEADER_BYTES + number(26))?;
-        let content = rest.get(HEADER_BYTES + number(26) + number(28)..).unwrap_or_default();
+        let packed_bytes = number(PACKED_BYTES) | (number(PACKED_BYTES + 2) << 16);
+        let after_name = HEADER_BYTES + number(NAME_BYTES);
+        let name = rest.get(HEADER_BYTES..after_name)?;
+        let content = rest.get(after_name + number(EXTRA_BYTES)..).unwrap_or_default();
         // A stored part of unknown size may be an archive with headers of its own: stop there.
-        let has_unknown_size = size_follows && is_stored;
+        let has_unknown_size = number(FLAGS) & SIZE_FOLLOWS != 0 && number(METHOD) == STORED;
         let after = content.get(packed_bytes..).filter(|_| !has_unknown_size).unwrap_or_default();
         rest = memmem::find(after, HEADER).map(|at| &after[at..]).unwrap_or_default();
         Some((name, content))
