@@ -42,6 +42,17 @@ const MAX_BYTES: usize = 64 << 20;
 const MAX_STREAM_BYTES: u64 = 128 << 20;
 const MAX_STREAMS_BYTES: u64 = 8 << 30;
 
+/// Distances in font sizes. A character continues the line of the one before if it is less than
+/// `LINE_SHIFT` above or below it, and begins less than `OVERLAP` before its end; from right to
+/// left, it may end at most `OVERLAP` after its start, and less than `RIGHT_TO_LEFT_GAP` before it.
+const LINE_SHIFT: f64 = 0.5;
+const OVERLAP: f64 = 0.5;
+const RIGHT_TO_LEFT_GAP: f64 = 2.0;
+
+/// Distances in font sizes: a wider gap in a line is a space, and one between lines an empty line.
+const WORD_GAP: f64 = 0.15;
+const PARAGRAPH_GAP: f64 = 1.8;
+
 /// The most layers of nested compression.
 const MAX_FILTERS: u32 = 4;
 
@@ -210,7 +221,7 @@ impl TextLayer<'_> {
         while let Some(first) = rest.first() {
             let length = 1 + rest.windows(2).take_while(|pair| pair[1].continues(&pair[0])).count();
             let (line, later) = rest.split_at(length);
-            if last.is_some_and(|last| (first.line - last.line).abs() > 1.8 * first.size.max(last.size)) {
+            if last.is_some_and(|last| (first.line - last.line).abs() > PARAGRAPH_GAP * first.size.max(last.size)) {
                 text.push('\n');
             }
             text.push_str(&line_text(line));
@@ -244,9 +255,10 @@ impl PlacedText {
     /// either is of a right-to-left script.
     fn continues(&self, before: &Self) -> bool {
         let size = before.size.max(self.size).max(f64::EPSILON);
-        let near = |gap: f64| (-0.5 * size..2.0 * size).contains(&gap);
+        let near = |gap: f64| (-OVERLAP * size..RIGHT_TO_LEFT_GAP * size).contains(&gap);
         let right_to_left = (self.is_right_to_left() || before.is_right_to_left()) && near(before.start - self.end);
-        (self.line - before.line).abs() < 0.5 * size && (self.start > before.end - 0.5 * size || right_to_left)
+        (self.line - before.line).abs() < LINE_SHIFT * size
+            && (self.start > before.end - OVERLAP * size || right_to_left)
     }
 
     /// Whether its script is right-to-left: Hebrew, Arabic and related ones.
@@ -282,7 +294,7 @@ fn spaced<'a>(line: impl Iterator<Item = &'a PlacedText>) -> String {
     let mut before: Option<&PlacedText> = None;
     for placed in line {
         let gap = before.map_or(0.0, |before| (placed.start - before.end).max(before.start - placed.end));
-        if gap > 0.15 * placed.size && !text.ends_with(' ') && placed.text != " " {
+        if gap > WORD_GAP * placed.size && !text.ends_with(' ') && placed.text != " " {
             text.push(' ');
         }
         text.push_str(&placed.text);
