@@ -101,12 +101,12 @@ pub struct ReportedElsewhere(pub u8);
 
 /// The exit code for an error: 2 for wrong arguments, else 1.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
-    if wording::line(error.as_ref()).1 { 2 } else { 1 }
+    wording::line(error.as_ref()).exit_code()
 }
 
 /// Prints an error that does not end the program, in one line.
 pub fn say_error(error: &anyhow::Error) {
-    terminal::say(format_args!("error: {}", one_line(&wording::line(error.as_ref()).0)));
+    terminal::say(format_args!("error: {}", one_line(&wording::line(error.as_ref()).words())));
 }
 
 /// Notes for people, one line each on standard error, suppressed by `--quiet`.
@@ -235,7 +235,10 @@ fn ending_of(result: Result<Outcome>) -> Ending {
         Err(error) if error.chain().any(is_broken_pipe) => Ending { code: 0, line: None },
         Err(error) => match error.chain().find_map(|cause| cause.downcast_ref::<ReportedElsewhere>()) {
             Some(ReportedElsewhere(code)) => Ending { code: *code, line: None },
-            None => Ending { code: exit_code(&error), line: Some(one_line(&wording::line(error.as_ref()).0)) },
+            None => {
+                let line = wording::line(error.as_ref());
+                Ending { code: line.exit_code(), line: Some(one_line(&line.words())) }
+            }
         },
     }
 }

@@ -12,11 +12,28 @@ impl UsageError {
     }
 }
 
-/// A library's error in the program's words.
+/// An error in the program's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Worded {
     /// Something failed: exit code 1.
     Failure(String),
     /// The program was called wrongly: exit code 2.
     Usage(String),
+}
+
+impl Worded {
+    /// The words alone.
+    pub fn words(self) -> String {
+        match self {
+            Self::Failure(words) | Self::Usage(words) => words,
+        }
+    }
+
+    /// The exit code of a program that ends with this error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Failure(_) => 1,
+            Self::Usage(_) => 2,
+        }
+    }
 }

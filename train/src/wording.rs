@@ -26,7 +26,7 @@ pub fn reworded(error: anyhow::Error) -> anyhow::Error {
 
 /// The exit code for an error when several processes end together: 2 for wrong arguments, else 1.
 pub fn exit_code(error: &Error) -> u8 {
-    if wording::words_by(error, words).1 { 2 } else { 1 }
+    wording::words_by(error, words).exit_code()
 }
 
 /// A note, with the flag that changes what it reports.
@@ -39,7 +39,7 @@ pub fn note(note: &Note) -> String {
 }
 
 fn line(error: &Error) -> String {
-    wording::words_by(error, words).0
+    wording::words_by(error, words).words()
 }
 
 /// The program's words for one error of a chain; None if it has none of its own.

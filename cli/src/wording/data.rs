@@ -62,7 +62,7 @@ mod tests {
     use crate::wording::{shared, words_by};
 
     fn words(error: &(dyn Error + 'static)) -> String {
-        words_by(error, shared).0
+        words_by(error, shared).words()
     }
 
     #[test]

@@ -210,53 +210,52 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// An error's line, and whether its exit code is 2.
-    fn error_line(error: impl StdError + Send + Sync + 'static) -> (String, bool) {
+    fn error_line(error: impl StdError + Send + Sync + 'static) -> Worded {
         super::super::line(&error)
     }
 
     #[test]
     fn lines_name_the_flags_that_help() {
-        let (full, is_usage) = error_line(Error::ContextFull { context_length: 8, overrun: Overrun::Prompt(9) });
+        let full = "the context holds 8 tokens and the prompt has 9; shorten the prompt, or use --overflow slide";
         assert_eq!(
-            full,
-            "the context holds 8 tokens and the prompt has 9; shorten the prompt, or use --overflow slide"
+            error_line(Error::ContextFull { context_length: 8, overrun: Overrun::Prompt(9) }),
+            Worded::Failure(full.to_owned())
         );
-        assert!(!is_usage);
-        let (full, _) = error_line(Error::ContextFull { context_length: 8, overrun: Overrun::Text(5) });
+        let full = error_line(Error::ContextFull { context_length: 8, overrun: Overrun::Text(5) }).words();
         assert!(full.ends_with("; shorten the prompt, lower --max-new-tokens, or use --overflow slide"), "{full}");
         let draft = Error::Draft(Box::new(Error::NotFinite));
-        assert!(error_line(draft).0.starts_with("--draft: the model's logits are not finite numbers"));
+        assert!(error_line(draft).words().starts_with("--draft: the model's logits are not finite numbers"));
         let device = Error::Device("lost".to_owned());
-        assert!(error_line(device).0.starts_with("the device failed (lost); try --device cpu"));
-        let nodes = Error::NoCompleteText { nodes: 1, processors: vec!["add"] };
-        assert!(error_line(nodes).0.ends_with("add left no token to continue with; raise --max-nodes, or loosen that"));
+        assert!(error_line(device).words().starts_with("the device failed (lost); try --device cpu"));
+        let nodes = error_line(Error::NoCompleteText { nodes: 1, processors: vec!["add"] }).words();
+        assert!(nodes.ends_with("add left no token to continue with; raise --max-nodes, or loosen that"), "{nodes}");
         assert_eq!(
-            error_line(FindError::NoRuns(PathBuf::from("runs"))).0,
+            error_line(FindError::NoRuns(PathBuf::from("runs"))).words(),
             "there is no folder runs here; train one with ember-train run, or name a run or a checkpoint"
         );
         assert_eq!(
-            error_line(FindError::NoCheckpointYet(PathBuf::from("runs/a"))).0,
+            error_line(FindError::NoCheckpointYet(PathBuf::from("runs/a"))).words(),
             "the run runs/a has no checkpoint yet; wait for its first, or train on with `ember-train resume runs/a`"
         );
     }
 
     #[test]
     fn wrong_flags_exit_with_2() {
-        let (vocabulary, is_usage) = error_line(Error::DraftVocabulary { draft_vocab_size: 4, vocab_size: 3 });
-        assert!(is_usage && vocabulary.starts_with("--draft names a model with a vocabulary of 4"), "{vocabulary}");
+        let vocabulary = error_line(Error::DraftVocabulary { draft_vocab_size: 4, vocab_size: 3 });
+        assert_eq!(vocabulary.exit_code(), 2);
+        assert!(vocabulary.words().starts_with("--draft names a model with a vocabulary of 4"));
         let unbounded = Error::Unbounded { knob: "presence-penalty", value: -0.1, range: "0 or more" };
         assert_eq!(
             error_line(unbounded),
-            (
+            Worded::Usage(
                 "--presence-penalty -0.1 may make a text more probable as it grows, which leaves --strategy exact without \
                  a bound; make it 0 or more, or use --strategy beam"
-                    .to_owned(),
-                true
+                    .to_owned()
             )
         );
-        let (stop, is_usage) = error_line(EmptyStopString);
-        assert!(is_usage && stop.starts_with("--stop is empty"), "{stop}");
+        let stop = error_line(EmptyStopString);
+        assert_eq!(stop.exit_code(), 2);
+        assert!(stop.words().starts_with("--stop is empty"));
     }
 
     #[test]
@@ -268,9 +267,10 @@ mod tests {
         };
         let dead_end = DeadEnd { after: String::new(), why };
         let line = "no token is left: the 1 that --regex \"a\" allows are all removed by --bad-words or --suppress; loosen that";
-        assert_eq!(error_line(Error::DeadEnd(dead_end.clone())), (line.to_owned(), false));
-        assert_eq!(error_line(GrammarError::DeadEnd(dead_end)), (line.to_owned(), true));
+        assert_eq!(error_line(Error::DeadEnd(dead_end.clone())), Worded::Failure(line.to_owned()));
+        assert_eq!(error_line(GrammarError::DeadEnd(dead_end)), Worded::Usage(line.to_owned()));
         let unusable = GrammarError::Unusable { grammar: "--json-schema f.json".to_owned(), reason: "no".to_owned() };
-        assert_eq!(error_line(unusable), ("--json-schema f.json cannot be used: no; correct it".to_owned(), true));
+        let line = "--json-schema f.json cannot be used: no; correct it";
+        assert_eq!(error_line(unusable), Worded::Usage(line.to_owned()));
     }
 }

@@ -27,17 +27,13 @@ pub fn shared(cause: &(dyn Error + 'static)) -> Option<Worded> {
     usage.or_else(|| failure(cause)).or_else(|| decoding::worded(cause))
 }
 
-/// An error with its causes as one line, and whether one of them means that the program was called
-/// wrongly.
-pub fn line(error: &(dyn Error + 'static)) -> (String, bool) {
+/// An error with its causes as one line: a usage error if one of them is.
+pub fn line(error: &(dyn Error + 'static)) -> Worded {
     words_by(error, shared)
 }
 
 /// As [`line()`], with the words of `wording` for each error of the chain.
-pub fn words_by(
-    error: &(dyn Error + 'static),
-    wording: impl Fn(&(dyn Error + 'static)) -> Option<Worded>,
-) -> (String, bool) {
+pub fn words_by(error: &(dyn Error + 'static), wording: impl Fn(&(dyn Error + 'static)) -> Option<Worded>) -> Worded {
     let mut is_usage = false;
     let words = anyhow::Chain::new(error).map(|cause| match wording(cause) {
         None => cause.to_string(),
@@ -47,7 +43,8 @@ pub fn words_by(
             words
         }
     });
-    (joined(words), is_usage)
+    let line = joined(words);
+    if is_usage { Worded::Usage(line) } else { Worded::Failure(line) }
 }
 
 /// The error in one program's words: if `wording`, which only that program has, matches a part of
@@ -57,7 +54,7 @@ pub fn reworded(error: anyhow::Error, wording: Wording) -> anyhow::Error {
         return error;
     }
     match words_by(error.as_ref(), |cause| wording(cause).or_else(|| shared(cause))) {
-        (line, true) => UsageError::new(line).into(),
-        (line, false) => anyhow::Error::msg(line),
+        Worded::Usage(line) => UsageError::new(line).into(),
+        Worded::Failure(line) => anyhow::Error::msg(line),
     }
 }

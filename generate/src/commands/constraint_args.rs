@@ -72,8 +72,9 @@ mod tests {
         std::fs::write(&path, content).unwrap();
         let error = grammar(&[flag, path.to_str().unwrap()]).err();
         let error = error.unwrap_or_else(|| panic!("{flag} takes {:?}", String::from_utf8_lossy(content)));
-        let (line, is_usage) = wording::line(error.as_ref());
-        assert!(is_usage, "{line} must exit with 2");
+        let line = wording::line(error.as_ref());
+        assert_eq!(line.exit_code(), 2, "{line:?}");
+        let line = line.words();
         assert!(!line.contains('\n'), "one line: {line}");
         assert!(line.starts_with(flag) && line.contains(path.to_str().unwrap()), "names the flag and the file: {line}");
         line
@@ -131,8 +132,9 @@ mod tests {
             ("*", "missing expression"),
         ] {
             let error = grammar(&["--regex", expression]).unwrap_err();
-            let (line, is_usage) = wording::line(error.as_ref());
-            assert!(is_usage, "{expression}: {line}");
+            let line = wording::line(error.as_ref());
+            assert_eq!(line.exit_code(), 2, "{expression}: {line:?}");
+            let line = line.words();
             assert!(line.starts_with("--regex") && line.contains(why) && !line.contains('\n'), "{line}");
         }
     }

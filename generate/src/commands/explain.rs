@@ -320,9 +320,9 @@ mod tests {
     }
 
     fn refusal(line: &str, format: OutputFormat) -> String {
-        let (message, is_usage) = wording::line(args(line).check(format).unwrap_err().as_ref());
-        assert!(is_usage, "{line}");
-        message
+        let refused = wording::line(args(line).check(format).unwrap_err().as_ref());
+        assert_eq!(refused.exit_code(), 2, "{line}");
+        refused.words()
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod refused;
 
 use std::fs;
 
-use ember_cli::wording::{decoding, line};
+use ember_cli::wording::{Worded, decoding, line};
 use ember_decoding::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Sampling, Semantics, Strategy};
 use ember_decoding::named::Named;
 
@@ -17,8 +17,7 @@ fn folder(json: &str) -> anyhow::Result<FolderSettings> {
     Ok(FolderSettings::read(dir.path())?)
 }
 
-/// An error's line, and whether its exit code is 2.
-fn error_line(error: impl Into<anyhow::Error>) -> (String, bool) {
+fn error_line(error: impl Into<anyhow::Error>) -> Worded {
     line(error.into().as_ref())
 }
 
@@ -32,9 +31,9 @@ fn refused(flags: Knobs) -> String {
 }
 
 fn refused_with(flags: Knobs, json: &str) -> String {
-    let (line, is_usage) = error_line(GenerationConfig::resolve(&flags, &folder(json).unwrap()).unwrap_err());
-    assert!(is_usage, "{line} must exit with 2");
-    line
+    let line = error_line(GenerationConfig::resolve(&flags, &folder(json).unwrap()).unwrap_err());
+    assert_eq!(line.exit_code(), 2, "{line:?}");
+    line.words()
 }
 
 fn off() -> Knobs {
@@ -176,7 +175,7 @@ fn every_knob_is_an_error_or_is_used_under_every_strategy() {
             let result = GenerationConfig::resolve(&flags, &FolderSettings::default());
             match (knob.used_by.contains(strategy), result) {
                 (true, Ok((config, _))) => assert_eq!(knob.of(&config).to_json(), value.to_json(), "{}", knob.name),
-                (false, Err(error)) => assert!(error_line(error).0.contains(&format!("--{}", knob.label))),
+                (false, Err(error)) => assert!(error_line(error).words().contains(&format!("--{}", knob.label))),
                 (_, result) => panic!("{} under {strategy:?}: {result:?}", knob.name),
             }
         }

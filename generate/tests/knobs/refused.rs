@@ -45,7 +45,7 @@ fn every_range_is_checked_and_named() {
     );
     let bias = Some(vec![(vec![3], -2.0), (vec![4, 5], 3e38)]);
     assert!(refused(Knobs { logit_bias: bias, ..off() }).ends_with("; it must be from -1000000000 to 1000000000"));
-    let (error, _) = error_line(folder(r#"{"sequence_bias": [[[3], -1e10]]}"#).unwrap_err());
+    let error = error_line(folder(r#"{"sequence_bias": [[[3], -1e10]]}"#).unwrap_err()).words();
     assert!(error.contains("sequence_bias is [[[3],-10000000000.0]]; it must be from -1000000000"), "{error}");
     assert_eq!(
         refused(Knobs { temperature: Some(1e-9), ..off() }),
@@ -97,11 +97,11 @@ fn knobs_that_contradict_each_other_are_named() {
         assert!(message.starts_with(beginning), "{message}");
     }
     // A contradiction in the folder is not a usage error; one that a flag causes is.
-    let (error, is_usage) =
+    let error =
         error_line(GenerationConfig::resolve(&off(), &folder(r#"{"min_new_tokens": 300}"#).unwrap()).unwrap_err());
     let line = "the settings of generation_config.json cannot be used: min_new_tokens is 300, more than max_new_tokens, which \
                 is 256; correct that file, or override it by flags";
-    assert_eq!((error.as_str(), is_usage), (line, false));
+    assert_eq!(error, Worded::Failure(line.to_owned()));
     let message = refused_with(Knobs { max_new_tokens: Some(5), ..off() }, r#"{"min_new_tokens": 10}"#);
     assert!(message.starts_with("--min-new-tokens is 10, more than --max-new-tokens, which is 5"), "{message}");
 }
@@ -124,7 +124,7 @@ fn a_wrong_folder_file_is_named_and_its_knob_too() {
         (r#"{"sequence_bias": [[[1], null]]}"#, "sequence_bias is"),
     ];
     for (json, problem) in cases {
-        let (error, _) = error_line(folder(json).unwrap_err());
+        let error = error_line(folder(json).unwrap_err()).words();
         assert!(error.contains("generation_config.json: ") && error.contains(problem), "{json}: {error}");
     }
 }

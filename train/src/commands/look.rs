@@ -49,7 +49,7 @@ pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         reading: args.reading.options()?,
         seed: common.seed.unwrap_or(0),
         out,
-        describe: |error| wording::line(error).0,
+        describe: |error| wording::line(error).words(),
         ..PrepareOptions::default()
     };
     let bar = Bar::new(common.quiet, interrupt);

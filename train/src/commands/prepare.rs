@@ -130,7 +130,7 @@ pub const NOTHING_DONE: &str = "interrupted: no partial results remain; run the 
 pub fn prepare_shown(options: &PrepareOptions, quiet: bool, interrupt: &Interrupt) -> Result<Option<Manifest>, Error> {
     let bar = Bar::new(quiet, interrupt);
     // Reports a file that is left out of a folder with the flags that would change that.
-    let options = PrepareOptions { describe: |error| wording::line(error).0, ..options.clone() };
+    let options = PrepareOptions { describe: |error| wording::line(error).words(), ..options.clone() };
     let prepared = text::prepare(&options, &bar);
     bar.finish();
     if matches!(prepared, Ok(None)) && !is_begun(&options.out) {

@@ -33,9 +33,9 @@ fn refused(words: &str, format: OutputFormat) -> String {
     let check = args.check(format);
     let resolve =
         || Ok(GenerationConfig::resolve(&args.knobs_without_words(), &FolderSettings::default()).map(|_| ())?);
-    let (line, is_usage) = wording::line(check.and_then(|()| resolve()).unwrap_err().as_ref());
-    assert!(is_usage, "{line}");
-    line
+    let line = wording::line(check.and_then(|()| resolve()).unwrap_err().as_ref());
+    assert_eq!(line.exit_code(), 2, "{line:?}");
+    line.words()
 }
 
 #[test]
