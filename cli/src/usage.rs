@@ -1,5 +1,7 @@
 //! How a program classifies an error: a failure, or wrong usage.
 
+use std::error::Error;
+
 /// An error in how the program was called (exit code 2), such as a flag out of range.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -20,6 +22,9 @@ pub enum Worded {
     /// The program was called wrongly: exit code 2.
     Usage(String),
 }
+
+/// A program's words for one error of a chain; `None` if the library's own words suffice.
+pub type Wording = fn(&(dyn Error + 'static)) -> Option<Worded>;
 
 impl Worded {
     /// The words alone.

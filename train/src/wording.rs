@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 
 use ember_cli::program::{ReportedElsewhere, UsageError};
-use ember_cli::{failure, terminal::typed, wording, wording::Worded, wording::shared};
+use ember_cli::{failure, terminal::typed, wording, wording::Worded, wording::Wording, wording::shared};
 use ember_data::{prepare, tokenizer};
 use ember_decoding::run_folder;
 use ember_study::error::Error as StudyError;
@@ -44,21 +44,21 @@ fn line(error: &Error) -> String {
 
 /// The program's words for one error of a chain; None if it has none of its own.
 fn words(cause: &(dyn StdError + 'static)) -> Option<Worded> {
+    // No error has two of these types, so their order does not matter.
+    const OWN: [Wording; 10] = [
+        |cause| of_checkpoint(downcast(cause)?).map(Worded::Failure),
+        |cause| of_guard(downcast(cause)?).map(Worded::Failure),
+        |cause| of_init(downcast(cause)?).map(Worded::Failure),
+        |cause| of_study(downcast(cause)?).map(Worded::Failure),
+        |cause| of_device(downcast(cause)?).map(Worded::Failure),
+        |cause| of_tokenizer(cause).map(Worded::Failure),
+        |cause| Some(Worded::Usage(of_config(downcast(cause)?))),
+        |cause| Some(Worded::Usage(downcast::<DoesNotFit>(cause)?.to_string())),
+        |cause| of_processes(downcast(cause)?).map(Worded::Usage),
+        |cause| of_folder(downcast(cause)?),
+    ];
     let cause = StudyError::unwrapped(cause);
-    let failure = None
-        .or_else(|| downcast(cause).and_then(of_checkpoint))
-        .or_else(|| downcast(cause).and_then(of_guard))
-        .or_else(|| downcast(cause).and_then(of_init))
-        .or_else(|| downcast(cause).and_then(of_study))
-        .or_else(|| downcast(cause).and_then(of_device))
-        .or_else(|| of_tokenizer(cause));
-    let usage = || {
-        None.or_else(|| downcast(cause).map(of_config))
-            .or_else(|| downcast(cause).map(DoesNotFit::to_string))
-            .or_else(|| downcast(cause).and_then(of_processes))
-    };
-    let folder = || downcast(cause).and_then(of_folder);
-    failure.map(Worded::Failure).or_else(|| usage().map(Worded::Usage)).or_else(folder).or_else(|| shared(cause))
+    OWN.iter().find_map(|words| words(cause)).or_else(|| shared(cause))
 }
 
 /// Downcasts `cause` to an error of type `E`, boxed or not.

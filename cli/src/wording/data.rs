@@ -8,8 +8,16 @@ use ember_decoding::run_folder;
 
 /// The program's line, if flags or commands would help.
 pub fn line(error: &(dyn Error + 'static)) -> Option<String> {
-    let of_whole = error.downcast_ref().and_then(of_source);
-    of_whole.or_else(|| error.downcast_ref().and_then(of_tokenizer)).or_else(|| match error.downcast_ref()? {
+    const OWN: [fn(&(dyn Error + 'static)) -> Option<String>; 3] = [
+        |error| of_source(error.downcast_ref()?),
+        |error| of_tokenizer(error.downcast_ref()?),
+        |error| of_preparing(error.downcast_ref()?),
+    ];
+    OWN.iter().find_map(|line| line(error))
+}
+
+fn of_preparing(error: &prepare::Error) -> Option<String> {
+    match error {
         prepare::Error::Source(error) => of_source(error),
         prepare::Error::Tokenizer(error) => of_tokenizer(error),
         prepare::Error::OneSided { val, documents } => Some(format!(
@@ -17,7 +25,7 @@ pub fn line(error: &(dyn Error + 'static)) -> Option<String> {
              different documents"
         )),
         _ => None,
-    })
+    }
 }
 
 fn of_source(error: &source::Error) -> Option<String> {

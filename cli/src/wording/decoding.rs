@@ -13,21 +13,27 @@ use ember_decoding::{
 use super::{data, model};
 use crate::failure;
 use crate::terminal::typed;
-use crate::usage::Worded;
+use crate::usage::{Worded, Wording};
 
 pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
-    let below = match cause.downcast_ref() {
-        Some(LoadError::Device(error)) => model::line(error),
-        Some(LoadError::Tokenizer(error)) => data::line(error),
+    const OWN: [Wording; 7] = [
+        |cause| load(cause.downcast_ref()?).map(Worded::Failure),
+        |cause| find(cause.downcast_ref()?).map(Worded::Failure),
+        |cause| folder(cause.downcast_ref()?).map(Worded::Failure),
+        |cause| decoding(cause.downcast_ref()?),
+        |cause| Some(knob(cause.downcast_ref()?)),
+        |cause| grammar(cause.downcast_ref()?),
+        |cause| cause.is::<EmptyStopString>().then(empty_stop_string),
+    ];
+    OWN.iter().find_map(|words| words(cause))
+}
+
+fn load(error: &LoadError) -> Option<String> {
+    match error {
+        LoadError::Device(error) => model::line(error),
+        LoadError::Tokenizer(error) => data::line(error),
         _ => None,
-    };
-    let of_a_folder = || cause.downcast_ref().and_then(find).or_else(|| cause.downcast_ref().and_then(folder));
-    let failure = below.or_else(of_a_folder).map(Worded::Failure);
-    failure
-        .or_else(|| cause.downcast_ref().and_then(decoding))
-        .or_else(|| cause.downcast_ref().map(knob))
-        .or_else(|| cause.downcast_ref().and_then(grammar))
-        .or_else(|| cause.is::<EmptyStopString>().then(empty_stop_string))
+    }
 }
 
 fn folder(error: &FolderError) -> Option<String> {

@@ -12,19 +12,20 @@ use std::error::Error;
 
 use ember_host::file_error::joined;
 
-pub use crate::usage::Worded;
+pub use crate::usage::{Worded, Wording};
 pub use model::limits;
 
 use crate::usage::UsageError;
 
-/// A program's words for one error of a chain; `None` if the library's own words suffice.
-pub type Wording = fn(&(dyn Error + 'static)) -> Option<Worded>;
-
 /// The words for errors of the libraries under both programs.
 pub fn shared(cause: &(dyn Error + 'static)) -> Option<Worded> {
-    let usage = cause.downcast_ref::<UsageError>().map(|usage| Worded::Usage(usage.to_string()));
-    let failure = |cause| data::line(cause).or_else(|| model::line(cause)).map(Worded::Failure);
-    usage.or_else(|| failure(cause)).or_else(|| decoding::worded(cause))
+    const SHARED: [Wording; 4] = [
+        |cause| Some(Worded::Usage(cause.downcast_ref::<UsageError>()?.to_string())),
+        |cause| data::line(cause).map(Worded::Failure),
+        |cause| model::line(cause).map(Worded::Failure),
+        decoding::worded,
+    ];
+    SHARED.iter().find_map(|words| words(cause))
 }
 
 /// An error with its causes as one line: a usage error if one of them is.
