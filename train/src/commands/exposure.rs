@@ -46,9 +46,12 @@ const REPEATED_BYTES: f64 = 12.0;
 /// be written.
 pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let (notes, loop_tokens) = (Notes::new(common.quiet), args.loop_tokens as usize);
-    let line =
-        format!("--loop-tokens {loop_tokens}: a loop has at least {MIN_TOKENS} tokens; give as many or more, or 0");
-    ensure!(loop_tokens == 0 || loop_tokens >= MIN_TOKENS, UsageError::new(line));
+    ensure!(
+        loop_tokens == 0 || loop_tokens >= MIN_TOKENS,
+        UsageError::new(format!(
+            "--loop-tokens {loop_tokens}: a loop has at least {MIN_TOKENS} tokens; give as many or more, or 0"
+        ))
+    );
     let data = data_of(args.run.as_deref())?;
     let subject = run_folder::find_and_open(args.run.as_deref(), |found| {
         Subject::open(found.folder, &data, args, common, &notes)
@@ -85,8 +88,12 @@ impl Subject {
         let context_length = folder::read_config(&checkpoint)?.context_length;
         let prefix = args.prefix.map_or(context_length / 4, |prefix| prefix as usize).max(1);
         let most = context_length - 1;
-        let line = format!("--prefix {prefix}: the context holds {context_length} tokens; give at most {most}");
-        ensure!(prefix <= most, UsageError::new(line));
+        ensure!(
+            prefix <= most,
+            UsageError::new(format!(
+                "--prefix {prefix}: the context holds {context_length} tokens; give at most {most}"
+            ))
+        );
         let dataset = dataset_for(data, &checkpoint)?;
         let settings = Settings {
             prefix,

@@ -267,11 +267,15 @@ impl Source {
 fn one_pass_config(args: &LedgerArgs, source: &Source, common: &CommonArgs) -> Result<(TrainConfig, usize)> {
     let context = source.shape.context_length;
     let time = args.time.unwrap_or(context);
-    let line = format!("--time {time}: the model's context holds {context} tokens; give 2 to {context}");
-    ensure!((2..=context).contains(&time), UsageError::new(line));
+    ensure!(
+        (2..=context).contains(&time),
+        UsageError::new(format!("--time {time}: the model's context holds {context} tokens; give 2 to {context}"))
+    );
     let new = args.new_tokens.unwrap_or((time / 2).min(MAX_NEW_TOKENS));
-    let line = format!("--new-tokens {new}: rows have {time} tokens; give 1 to {}", time - 1);
-    ensure!((1..time).contains(&new), UsageError::new(line));
+    ensure!(
+        (1..time).contains(&new),
+        UsageError::new(format!("--new-tokens {new}: rows have {time} tokens; give 1 to {}", time - 1))
+    );
     let mut config = TrainConfig { context_length: time, grad_accum_steps: 1, ..source.config.clone() };
     config.batch_size = args.batch_size.map_or(config.batch_size, |rows| rows as usize);
     config.micro_batch = config.batch_size;
@@ -289,14 +293,16 @@ fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, config: &TrainConf
     // made for the comparison.
     let comparing = step.forward_with_graph().peak_bytes + 2 * logits;
     let needed = comparing.max(step.parts().peak_bytes);
-    let line = format!(
-        "{} of {} would take {} of memory, and {} are available; give a smaller --batch-size or --time, or --force",
-        counted(config.micro_batch, "row"),
-        counted(config.context_length, "token"),
-        bytes_beside(needed, available),
-        bytes_beside(available, needed)
+    ensure!(
+        needed <= available,
+        UsageError::new(format!(
+            "{} of {} would take {} of memory, and {} are available; give a smaller --batch-size or --time, or --force",
+            counted(config.micro_batch, "row"),
+            counted(config.context_length, "token"),
+            bytes_beside(needed, available),
+            bytes_beside(available, needed)
+        ))
     );
-    ensure!(needed <= available, UsageError::new(line));
     Ok(())
 }
 

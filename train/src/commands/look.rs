@@ -39,8 +39,12 @@ pub struct LookArgs {
 pub fn run(args: &LookArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     const STORIES: u64 = 2000;
     let is_piped = args.text.iter().any(|name| name == "-");
-    let line = "--minutes M: a plan reads the text again, but standard input can be read only once; name a file";
-    ensure!(args.minutes.is_none() || !is_piped, UsageError::new(line));
+    ensure!(
+        args.minutes.is_none() || !is_piped,
+        UsageError::new(
+            "--minutes M: a plan reads the text again, but standard input can be read only once; name a file"
+        )
+    );
     let folder = temporary_folder()?;
     let out = folder.path().join("data");
     std::fs::create_dir(&out).context("cannot create a temporary folder")?;

@@ -105,8 +105,7 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
 /// the device is measured.
 fn default_out() -> Result<PathBuf> {
     let out = PathBuf::from("plan.toml");
-    let line = format!("{} exists already; name another file with --out", out.display());
-    ensure!(!out.exists(), UsageError::new(line));
+    ensure!(!out.exists(), UsageError::new(format!("{} exists already; name another file with --out", out.display())));
     check_writable(&out).with_context(|| write_failure(&out))?;
     Ok(out)
 }
@@ -185,16 +184,15 @@ fn settings_without_length(
 fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
     let settings = settings_without_length(args.config.as_deref(), &args.set, &args.text, common)?;
     if let Some(key) = LENGTH_KEYS.iter().find(|key| settings.has(key)) {
-        let line =
-            format!("--set {key}: a plan chooses the length of the run itself, for --minutes M; leave {key} out");
-        bail!(UsageError::new(line));
+        bail!(UsageError::new(format!(
+            "--set {key}: a plan chooses the length of the run itself, for --minutes M; leave {key} out"
+        )));
     }
     if let Some(folder) = settings.init() {
-        let line = format!(
+        bail!(UsageError::new(format!(
             "init = {folder}: a plan predicts only the loss of models that start from random weights; leave init out, or \
              let `ember-train run --init {folder} --minutes M` choose the length"
-        );
-        bail!(UsageError::new(line));
+        )));
     }
     Ok(settings)
 }

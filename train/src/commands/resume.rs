@@ -48,8 +48,7 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
 
 /// Checks the arguments and chooses the device.
 fn select(common: &CommonArgs, notes: &Notes) -> Result<Selected> {
-    let line = "--seed cannot change after a run has started; leave it out";
-    ensure!(common.seed.is_none(), UsageError::new(line));
+    ensure!(common.seed.is_none(), UsageError::new("--seed cannot change after a run has started; leave it out"));
     let common = CommonArgs { device: launch::device(common.device), ..common.clone() };
     Ok(crate::training::select(&common, notes)?)
 }

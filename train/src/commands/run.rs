@@ -312,9 +312,12 @@ pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = recipe(args.config.as_deref(), args.text.is_empty() && args.init.is_none())?;
     set_all(&mut settings, &args.set, &args.text, common)?;
     if let Some(folder) = &args.init {
-        let line =
-            "--init is empty; name a run, a checkpoint, a Hugging Face folder or a model's file (.gguf, ckpt.pt, .bin)";
-        ensure!(!folder.is_empty(), UsageError::new(line));
+        ensure!(
+            !folder.is_empty(),
+            UsageError::new(
+                "--init is empty; name a run, a checkpoint, a Hugging Face folder or a model's file (.gguf, ckpt.pt, .bin)"
+            )
+        );
         settings.init = Some(folder.clone());
     }
     if args.tensorboard {

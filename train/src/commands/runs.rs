@@ -120,8 +120,10 @@ fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
 fn is_agreed_to(removals: &[Removal], summaries: &[Summary], dependents: &[(PathBuf, PathBuf)]) -> Result<bool> {
     let size = bytes(removals.iter().map(Removal::bytes).sum());
     let question = format!("remove {}, {size}?", counted(removals.len(), "run"));
-    let line = format!("{question} Standard input is not a terminal to answer on; add --yes");
-    ensure!(io::stdin().is_terminal(), UsageError::new(line));
+    ensure!(
+        io::stdin().is_terminal(),
+        UsageError::new(format!("{question} Standard input is not a terminal to answer on; add --yes"))
+    );
     let mut screen = terminal::stderr();
     let linked = removals.iter().filter_map(|removal| {
         let (link, run) = (removal.path(), link_target(removal.path())?);

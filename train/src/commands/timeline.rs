@@ -38,8 +38,10 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
         let known: Vec<String> = lines.keys().map(ToString::to_string).collect();
         lines.retain(|number, _| *number == prompt);
         let (run, known) = (args.run.display(), known.join(", "));
-        let line = format!("--prompt {prompt}: {run} has samples only of the prompts {known}");
-        ensure!(!lines.is_empty(), UsageError::new(line));
+        ensure!(
+            !lines.is_empty(),
+            UsageError::new(format!("--prompt {prompt}: {run} has samples only of the prompts {known}"))
+        );
     }
     if let Some(last) = args.last {
         lines.values_mut().for_each(|line| keep_last(line, last as usize));

@@ -38,8 +38,12 @@ pub struct VerifyResumeArgs {
 /// # Errors
 /// When the two runs differ, naming the first tensor; and as `run` and `resume` do.
 pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
-    let line = "verify-resume compares runs of one process; start it without mpirun (tools/check-mpi compares several)";
-    ensure!(Launch::of_this_process().is_none(), UsageError::new(line));
+    ensure!(
+        Launch::of_this_process().is_none(),
+        UsageError::new(
+            "verify-resume compares runs of one process; start it without mpirun (tools/check-mpi compares several)"
+        )
+    );
     refuse_length(&args.set)?;
     let notes = Notes::new(common.quiet);
     let selected = select(common, &notes)?;
@@ -78,8 +82,7 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
 /// Refuses assignments that change the length: `--steps` sets the length of both runs.
 fn refuse_length(assignments: &[String]) -> Result<()> {
     if let Some(assignment) = assignments.iter().find(|of| ["max_steps", "patience"].contains(&assigned_name(of))) {
-        let line = format!("--set {assignment}: --steps sets the length of both runs; leave it out");
-        bail!(UsageError::new(line));
+        bail!(UsageError::new(format!("--set {assignment}: --steps sets the length of both runs; leave it out")));
     }
     Ok(())
 }
