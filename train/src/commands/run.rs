@@ -1,10 +1,8 @@
 //! `ember-train run`: trains a new run, from text to checkpoint.
 
-use std::io::{BufRead, BufReader};
-use std::{process::Command, process::Stdio, time::Duration, time::Instant};
+use std::time::{Duration, Instant};
 
 use ember_cli::compile_progress::{CompileProgress, KERNELS_OF_A_STEP};
-use ember_cli::interrupt::INTERRUPTED;
 use ember_data::prepare::{Manifest, PrepareOptions};
 use ember_host::files::name_of;
 use ember_study::error::Error as StudyError;
@@ -17,6 +15,7 @@ use ember_training::run::{
 use ember_training::{distributed::all_ok, error::Error, memory::fit::Fit};
 
 use super::prepare::{NOTHING_DONE, prepare_shown};
+use super::trial;
 use crate::prelude::*;
 
 /// The keys that set the length of a run.
@@ -209,7 +208,7 @@ impl StartHooks for RunHooks<'_> {
     fn try_steps(&self, config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Option<Fit>, Error> {
         let (id, micro_batch, notes) = (&selected.id, config.micro_batch, Notes::new(self.quiet));
         notes.say(format!("trying micro_batch = {micro_batch} on {id}, which compiles its kernels"));
-        let fit = first_steps(config, shape, selected, self.quiet).map_err(training_error)?;
+        let fit = trial::in_a_child_process(config, shape, selected, self.quiet).map_err(training_error)?;
         // Ctrl-C ends the trial, which says nothing about memory; any other signal has waited for it.
         let fit = fit.filter(|_| !self.interrupt.requested());
         if fit.is_none() {
@@ -263,48 +262,6 @@ impl RunHooks<'_> {
         let reasons = [plan.reasons, plan.warnings].concat().into_iter().map(Into::into).collect();
         Ok(Some(ResolvedRun { config: plan.config, reasons, pace }))
     }
-}
-
-/// Trains two steps of `config` on random tokens in a child process, and passes on its notes. If
-/// memory runs out, only the child ends. `None` if it was interrupted.
-fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected, quiet: bool) -> Result<Option<Fit>> {
-    let folder = tempfile::tempdir().context("cannot create a temporary folder; set micro_batch yourself")?;
-    let [config_path, shape_path] = ["trial.toml", "shape.json"].map(|name| folder.path().join(name));
-    for (path, text) in [(&config_path, config.to_toml()?), (&shape_path, serde_json::to_string(shape)?)] {
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    let program = std::env::current_exe().context("cannot find this program's own file; set micro_batch yourself")?;
-    let mut trial = Command::new(program)
-        .arg("first-steps")
-        .args([&config_path, &shape_path])
-        .args(["--device", &selected.id])
-        .args(quiet.then_some("--quiet"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("cannot start a trial step; set micro_batch yourself")?;
-    let mut error = None;
-    for line in trial.stderr.take().into_iter().flat_map(|said| BufReader::new(said).split(b'\n')).map_while(Result::ok)
-    {
-        let line = String::from_utf8_lossy(&line);
-        match line.strip_prefix("error: ") {
-            Some(reason) => error = Some(reason.to_owned()),
-            None => Notes::new(quiet).say(line),
-        }
-    }
-    let ended = trial.wait().context("cannot see how the trial step ended; set micro_batch yourself")?;
-    if ended.success() {
-        return Ok(Some(Fit::Fits(format!("two steps were tried on {}", selected.id))));
-    }
-    if ended.code() == Some(i32::from(INTERRUPTED)) {
-        return Ok(None);
-    }
-    let reason = error.unwrap_or_else(|| ended.to_string());
-    Ok(Some(Fit::TooLarge {
-        because: format!("a step on {} failed ({reason})", selected.id),
-        next_at_most: config.micro_batch / 2,
-    }))
 }
 
 /// Combines the settings of the file, `--set`, `--seed` and TEXT; later ones override earlier ones.
