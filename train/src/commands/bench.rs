@@ -116,41 +116,21 @@ struct Subject {
 
 impl Subject {
     fn new(args: &BenchArgs, common: &CommonArgs, selected: &Selected, notes: &Notes) -> Result<Self> {
-        let (mut settings, vocab_size, saved) = source(args, selected)?;
-        // A run's `init` is allowed: it makes no step slower. Its shape is restored below, as the
-        // heads may have a size that is not the width divided by their number.
-        let begun_from = saved.as_ref().and(settings.init.clone());
-        if let Some(batch) = args.batch {
-            settings.micro_batch = None;
-            settings.set(&format!("batch_size={batch}"))?;
-        }
-        set_all(&mut settings, &args.set, &[], common)?;
-        if let Some(init) = settings.init().filter(|init| begun_from.as_deref() != Some(init)) {
-            bail!(UsageError::new(format!("init = {init}: bench uses random weights; leave init out")));
-        }
+        let source = source(args, selected)?;
+        let mut settings = source.settings(args, common)?;
         if let Some(reason) = precision::settle(&mut settings, selected)? {
             notes.say(wording::note(&reason));
         }
         settings.check_parts()?;
         let open = Undecided::by(&settings);
-        let (mut config, _) = settings.resolve(&TextFacts::assumed(vocab_size), device_kind(selected))?;
-        let mut shape = config.shape(vocab_size);
-        if let Some((_, saved)) = &saved
-            && (saved.n_embd, saved.n_head) == (shape.n_embd, shape.n_head)
-        {
-            shape.head_size = saved.head_size;
-        }
+        let (config, _) = settings.resolve(&TextFacts::assumed(source.vocab_size), device_kind(selected))?;
+        let shape = source.shape(&config);
         check_size(&config, &shape, selected, 1)?;
-        // A GPU does not report its memory: there the first step shows whether it suffices.
-        if let Some(available) = memory::available(args.memory_limit, selected) {
-            let fitted = fit_to_memory(&config, &shape, Kernels::on(&selected.device), open, available)?;
-            if fitted.config != config {
-                notes.say(&fitted.reason);
-            }
-            config = fitted.config;
-            keeps_freed_memory(&config, &shape, selected, Some(available));
-        }
-        let data = saved.map(|(run, _)| data_folder(&run, &config.text)).filter(|folder| Dataset::is_in(folder));
+        let config = match memory::available(args.memory_limit, selected) {
+            Some(available) => fitted(config, &shape, open, available, selected, notes)?,
+            None => config, // a GPU does not report its memory: the first step shows whether it suffices
+        };
+        let data = source.saved.map(|run| data_folder(&run.folder, &config.text)).filter(|data| Dataset::is_in(data));
         if data.is_none() {
             notes.say("the tokens are random, which costs the same as a text");
         }
@@ -158,8 +138,65 @@ impl Subject {
     }
 }
 
-/// A configuration, its vocabulary size, and for a run its folder and its model's shape.
-type Source = (Settings, usize, Option<(PathBuf, GptConfig)>);
+/// The configuration, with what is left `open` chosen so that a step fits into `available` bytes.
+fn fitted(
+    config: TrainConfig,
+    shape: &GptConfig,
+    open: Undecided,
+    available: u64,
+    selected: &Selected,
+    notes: &Notes,
+) -> Result<TrainConfig> {
+    let fitted = fit_to_memory(&config, shape, Kernels::on(&selected.device), open, available)?;
+    if fitted.config != config {
+        notes.say(&fitted.reason);
+    }
+    keeps_freed_memory(&fitted.config, shape, selected, Some(available));
+    Ok(fitted.config)
+}
+
+/// What the arguments name: a run, a recipe or a shape.
+struct Source {
+    settings: Settings,
+    vocab_size: usize,
+    saved: Option<SavedRun>,
+}
+
+/// A run's folder, and its model's shape.
+struct SavedRun {
+    folder: PathBuf,
+    shape: GptConfig,
+}
+
+impl Source {
+    /// The settings, changed by the arguments.
+    fn settings(&self, args: &BenchArgs, common: &CommonArgs) -> Result<Settings> {
+        let mut settings = self.settings.clone();
+        if let Some(batch) = args.batch {
+            settings.micro_batch = None;
+            settings.set(&format!("batch_size={batch}"))?;
+        }
+        set_all(&mut settings, &args.set, &[], common)?;
+        // A run's `init` is allowed: it makes no step slower.
+        let begun_from = self.saved.as_ref().and(self.settings.init());
+        if let Some(init) = settings.init().filter(|init| begun_from != Some(*init)) {
+            bail!(UsageError::new(format!("init = {init}: bench uses random weights; leave init out")));
+        }
+        Ok(settings)
+    }
+
+    /// The shape of a model by `config`. The size of a run's heads, which no key sets, may be other
+    /// than the width divided by their number.
+    fn shape(&self, config: &TrainConfig) -> GptConfig {
+        let mut shape = config.shape(self.vocab_size);
+        if let Some(SavedRun { shape: saved, .. }) = &self.saved
+            && (saved.n_embd, saved.n_head) == (shape.n_embd, shape.n_head)
+        {
+            shape.head_size = saved.head_size;
+        }
+        shape
+    }
+}
 
 /// The configuration of the run, the recipe or the shape named by the arguments.
 fn source(args: &BenchArgs, selected: &Selected) -> Result<Source> {
@@ -167,7 +204,7 @@ fn source(args: &BenchArgs, selected: &Selected) -> Result<Source> {
         return run_source(run);
     }
     if let Some(shape) = &args.shape {
-        return Ok((shape_settings(shape)?, shape.vocab_size, None));
+        return Ok(Source { settings: shape_settings(shape)?, vocab_size: shape.vocab_size, saved: None });
     }
     let (settings, name) = match &args.config {
         Some(path) => (Settings::from_recipe(path)?, path.as_path()),
@@ -178,19 +215,20 @@ fn source(args: &BenchArgs, selected: &Selected) -> Result<Source> {
     let mut tokenizer = args.set.iter().filter(|assignment| keys::assigned_name(assignment) == "tokenizer");
     tokenizer.try_for_each(|assignment| named.set(assignment))?;
     let vocab_size = assumed_vocab_size(&named, name)?;
-    Ok((settings, vocab_size, None))
+    Ok(Source { settings, vocab_size, saved: None })
 }
 
 fn run_source(run: &Path) -> Result<Source> {
     let found = run_folder::find(Some(run))?;
-    let line = format!(
-        "--from {}: it has no config.toml with its training settings; name a run that ember-train made, or give --shape",
-        run.display()
-    );
-    let own = run_of(&found.folder).ok_or(UsageError::new(line))?;
+    let own = run_of(&found.folder).ok_or_else(|| {
+        UsageError::new(format!(
+            "--from {}: it has no config.toml with its training settings; name a run that ember-train made, or give --shape",
+            run.display()
+        ))
+    })?;
     let settings = Settings::from_file(&own.join(CONFIG))?;
     let shape = folder::read_config(&found.folder)?;
-    Ok((settings, shape.vocab_size, Some((own.to_owned(), shape))))
+    Ok(Source { settings, vocab_size: shape.vocab_size, saved: Some(SavedRun { folder: own.to_owned(), shape }) })
 }
 
 /// The configuration for a bare shape, as in other projects' benchmarks: GPT-2, AdamW, no dropout.
