@@ -16,6 +16,7 @@ pub fn install() -> Result<Interrupt> {
     report_truncated_files();
     let interrupt = Interrupt::new();
     let seen = interrupt.clone();
+    // The handler is for SIGHUP, too. Where the parent process wants that ignored, it is again.
     let hangup_is_ignored = hangup_is_ignored();
     ctrlc::set_handler(move || {
         if seen.signalled() {

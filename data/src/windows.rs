@@ -145,7 +145,7 @@ impl TrainWindows {
         }
     }
 
-    /// The start of window number `index` of the whole run.
+    /// The index of the first token of window number `index` of the whole run.
     pub fn window(&self, index: u64) -> u64 {
         let (pass, place) = (index / self.windows_per_pass(), index % self.windows_per_pass());
         let key = mix(mix(self.seed) ^ pass);

@@ -121,6 +121,9 @@ pub fn checksum(path: &Path) -> Result<u64, FileError> {
 pub const UNFINISHED: &str = ".unfinished-";
 
 /// A new temporary file beside `path`, deleted when dropped without [`commit`].
+///
+/// # Errors
+/// When it cannot be created.
 pub fn temporary(path: &Path) -> Result<NamedTempFile, FileError> {
     // Opened by us: temporary files are private by default, but ours become ordinary files with the
     // user's ordinary permissions; and the library's error would name the temporary file.
@@ -130,6 +133,9 @@ pub fn temporary(path: &Path) -> Result<NamedTempFile, FileError> {
 }
 
 /// Flushes a temporary file to the disk and renames it to `path`.
+///
+/// # Errors
+/// The disk's.
 pub fn commit(file: NamedTempFile, path: &Path) -> Result<(), FileError> {
     let durable = || -> io::Result<()> {
         file.as_file().sync_all()?;
@@ -172,8 +178,9 @@ pub fn remove_unfinished(folder: &Path) -> io::Result<()> {
         let (entry, is_folder) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?.is_dir())))?;
         let is_unfinished = entry.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED));
         match (is_unfinished, is_folder) {
-            // Sync first, so that its other name is off the disk: the process that renamed it may
-            // have been killed before syncing.
+            // It may be a complete folder that was renamed to be removed, by a process that was
+            // killed before it synced. Sync first: else a power cut could bring back the folder's
+            // own name, with half of its files.
             (true, true) => sync_folder(folder).and_then(|()| std::fs::remove_dir_all(entry))?,
             (true, false) => std::fs::remove_file(entry)?,
             (false, true) => remove_unfinished(&entry)?,

@@ -70,6 +70,8 @@ impl PrepareOptions {
         let mut hash = Xxh3Default::new();
         let mut add = |words: String| hash.update(words.as_bytes());
         add(format!("{field:?} {tokenizer} {val_fraction} {seed}"));
+        // An option that was added later is hashed only where it is set, so that folders which were
+        // prepared without it keep their fingerprints.
         if *hold_out != HoldOut::Any {
             add(format!(" {hold_out:?}"));
         }

@@ -91,8 +91,10 @@ pub fn story(seed: u64, index: u64) -> Story {
     Story { text: teller.chooser.text, nats: teller.nats, forgetful_nats: teller.forgetful_nats }
 }
 
-/// Finds the unique sequence of choices that makes `text` (one story, without `<|endoftext|>`), or
-/// reports why there is none.
+/// Finds the unique sequence of choices that makes `text` (one story, without `<|endoftext|>`).
+///
+/// # Errors
+/// Why there is none.
 pub fn parse(text: &str) -> Result<Parsed, ParseError> {
     let mut teller = Teller::new(Follow::new(text));
     tell(&mut teller)?;
