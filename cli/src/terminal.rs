@@ -9,20 +9,20 @@ use std::io::{self, IsTerminal, Stderr, StdoutLock, Write};
 use std::path::Path;
 
 /// Standard output, locked.
-pub fn stdout() -> Screen<StdoutLock<'static>> {
+pub fn stdout() -> StandardStream<StdoutLock<'static>> {
     let out = io::stdout().lock();
-    Screen { cleans: out.is_terminal(), out, name: OUTPUT, held: None }
+    StandardStream { cleans: out.is_terminal(), out, name: OUTPUT, held: None }
 }
 
 /// Standard output for text with the program's own colours, all else cleaned by [`printable`].
-pub fn coloured_stdout() -> Screen<StdoutLock<'static>> {
-    Screen { out: io::stdout().lock(), cleans: false, name: OUTPUT, held: None }
+pub fn coloured_stdout() -> StandardStream<StdoutLock<'static>> {
+    StandardStream { out: io::stdout().lock(), cleans: false, name: OUTPUT, held: None }
 }
 
 /// Standard error, not locked: other threads write to it too.
-pub fn stderr() -> Screen<Stderr> {
+pub fn stderr() -> StandardStream<Stderr> {
     let out = io::stderr();
-    Screen { cleans: out.is_terminal(), out, name: "standard error", held: None }
+    StandardStream { cleans: out.is_terminal(), out, name: "standard error", held: None }
 }
 
 /// Writes one line to standard error, in one piece; a closed standard error is no reason to stop.
@@ -56,7 +56,7 @@ pub fn typed(path: &Path) -> String {
 
 /// A writer to standard output or standard error, for UTF-8, as all these programs write.
 #[derive(Debug)]
-pub struct Screen<W> {
+pub struct StandardStream<W> {
     out: W,
     /// Whether control characters are replaced, since a terminal reads it.
     cleans: bool,
@@ -72,14 +72,14 @@ const FIRST_OF_TWO: u8 = 0xc2;
 
 const OUTPUT: &str = "standard output";
 
-impl<W> Screen<W> {
+impl<W> StandardStream<W> {
     /// An error of the same kind that names the output.
     fn named(&self, error: &io::Error) -> io::Error {
         io::Error::new(error.kind(), format!("cannot write to {}: {error}", self.name))
     }
 }
 
-impl<W: Write> Write for Screen<W> {
+impl<W: Write> Write for StandardStream<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.cleans {
             return self.out.write(bytes).map_err(|error| self.named(&error));
@@ -119,12 +119,12 @@ mod tests {
 
     /// The output for `pieces` written one after another.
     fn written(cleans: bool, pieces: &[&[u8]]) -> Vec<u8> {
-        let mut screen = Screen { out: Vec::new(), cleans, name: OUTPUT, held: None };
+        let mut stream = StandardStream { out: Vec::new(), cleans, name: OUTPUT, held: None };
         for piece in pieces {
-            screen.write_all(piece).unwrap();
-            screen.flush().unwrap();
+            stream.write_all(piece).unwrap();
+            stream.flush().unwrap();
         }
-        screen.out
+        stream.out
     }
 
     #[test]

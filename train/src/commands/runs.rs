@@ -124,14 +124,14 @@ fn is_agreed_to(removals: &[Removal], summaries: &[Summary], dependents: &[(Path
         io::stdin().is_terminal(),
         UsageError::new(format!("{question} Standard input is not a terminal to answer on; add --yes"))
     );
-    let mut screen = terminal::stderr();
+    let mut stderr = terminal::stderr();
     let linked = removals.iter().filter_map(|removal| {
         let (link, run) = (removal.path(), link_target(removal.path())?);
         Some(format!("{} is a link: this removes the run {}", link.display(), run.display()))
     });
     let warnings: String = linked.chain(dependent_warnings(dependents)).map(|line| line + "\n").collect();
-    write!(screen, "{}{}{question} [y/N] ", table(summaries), printable(&warnings))?;
-    screen.flush()?;
+    write!(stderr, "{}{}{question} [y/N] ", table(summaries), printable(&warnings))?;
+    stderr.flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).context("cannot read the answer")?;
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
