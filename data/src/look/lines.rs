@@ -1,6 +1,6 @@
 //! Lines: their lengths, odd lines, lines repeated across documents, and code.
 
-use crate::sensitive::Window;
+use crate::sensitive::TextChunk;
 use ahash::{AHashMap, AHashSet};
 use serde::Serialize;
 use std::{cmp::Reverse, ops::Range};
@@ -66,14 +66,14 @@ const MAX_COUNTED: usize = 1 << 20;
 
 const MAX_SHOWN: usize = 25;
 
-/// A line that spans windows is represented by at most this many bytes of its beginning. A longer
+/// A line that spans chunks is represented by at most this many bytes of its beginning. A longer
 /// line is odd in any case.
 const KEPT_BYTES: usize = 16 << 10;
 
-/// The lines of one window.
+/// The lines of one chunk.
 #[derive(Default)]
-pub struct WindowLines {
-    /// The range of the lines that both begin and end in the window.
+pub struct ChunkLines {
+    /// The range of the lines that both begin and end in the chunk.
     whole: Range<usize>,
     count: u64,
     longest: u64,
@@ -85,11 +85,11 @@ pub struct WindowLines {
     hashes: Vec<(u64, Range<usize>)>,
 }
 
-impl WindowLines {
-    pub fn new(window: &Window) -> Self {
-        let text = &window.text;
-        let first = if window.begins_line { 0 } else { text.find('\n').map_or(text.len(), |end| end + 1) };
-        let last = match window.ends_line {
+impl ChunkLines {
+    pub fn new(chunk: &TextChunk) -> Self {
+        let text = &chunk.text;
+        let first = if chunk.begins_line { 0 } else { text.find('\n').map_or(text.len(), |end| end + 1) };
+        let last = match chunk.ends_line {
             true => text.len(),
             false => text[first..].rfind('\n').map_or(first, |end| first + end + 1),
         };
@@ -125,7 +125,7 @@ impl WindowLines {
     }
 }
 
-/// A line that spans windows. It may be as long as the document, so only its beginning is kept.
+/// A line that spans chunks. It may be as long as the document, so only its beginning is kept.
 #[derive(Default)]
 struct OpenLine {
     /// Its beginning, without leading white space.
@@ -157,12 +157,12 @@ impl OpenLine {
 
     /// The line's kept text and the counts of it as a single line. Code is recognized by line ends,
     /// so the kept text of a long line is its beginning followed by its last character.
-    fn close(mut self) -> (String, WindowLines) {
+    fn close(mut self) -> (String, ChunkLines) {
         match self.bytes <= self.begins.len() {
             true => self.begins.truncate(self.bytes),
             false => self.begins.extend(self.last),
         }
-        let mut lines = WindowLines::default();
+        let mut lines = ChunkLines::default();
         if self.bytes > 0 {
             lines.count_line(&self.begins, 0..self.bytes, self.all);
         }
@@ -198,10 +198,10 @@ fn is_code(line: &str) -> bool {
     12 * signs >= line.len() && ends || signs > 0 && begins.iter().any(|word| line.starts_with(word))
 }
 
-/// The lines of all windows so far.
+/// The lines of all chunks so far.
 #[derive(Default)]
 pub struct LineCounts {
-    all: WindowLines,
+    all: ChunkLines,
     open: OpenLine,
     bytes: u64,
     odd_count: u64,
@@ -216,12 +216,12 @@ pub struct LineCounts {
 }
 
 impl LineCounts {
-    pub fn add(&mut self, document: u64, window: &Window, lines: WindowLines) {
-        let (text, Range { start, end }) = (&window.text, lines.whole.clone());
+    pub fn add(&mut self, document: u64, chunk: &TextChunk, lines: ChunkLines) {
+        let (text, Range { start, end }) = (&chunk.text, lines.whole.clone());
         self.bytes += text.len() as u64;
-        if !window.begins_line {
+        if !chunk.begins_line {
             self.open.add(&text[..start]);
-            if window.ends_line || start < text.len() {
+            if chunk.ends_line || start < text.len() {
                 let (kept, line) = std::mem::take(&mut self.open).close();
                 self.count_lines(document, &kept, line);
             }
@@ -231,7 +231,7 @@ impl LineCounts {
     }
 
     /// Counts lines of `text`, a part of the document.
-    fn count_lines(&mut self, document: u64, text: &str, lines: WindowLines) {
+    fn count_lines(&mut self, document: u64, text: &str, lines: ChunkLines) {
         self.all.count += lines.count;
         self.all.longest = self.all.longest.max(lines.longest);
         self.all.code_bytes += lines.code_bytes;
@@ -302,7 +302,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The statistics of documents read in windows of at most `most` bytes.
+    /// The statistics of documents read in chunks of at most `most` bytes.
     fn lines(documents: &[String], most: usize) -> Lines {
         let mut counts = LineCounts::default();
         for (document, text) in (0..).zip(documents) {
@@ -311,8 +311,9 @@ mod tests {
                 let end = text.ceil_char_boundary(start + most.min(text.len() - start));
                 let begins_line = start == 0 || text[..start].ends_with('\n');
                 let ends_line = end == text.len() || text[..end].ends_with('\n');
-                let window = Window { offset: start as u64, text: text[start..end].to_owned(), begins_line, ends_line };
-                counts.add(document, &window, WindowLines::new(&window));
+                let chunk =
+                    TextChunk { offset: start as u64, text: text[start..end].to_owned(), begins_line, ends_line };
+                counts.add(document, &chunk, ChunkLines::new(&chunk));
                 start = end;
             }
         }
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_one_however_many_windows_it_takes() {
+    fn a_line_is_one_however_many_chunks_it_takes() {
         let text = "word ".repeat(40_000) + "\n" + &"short line\n".repeat(5);
         for most in [1, 7, 4096, 64 << 10, usize::MAX] {
             let found = lines(std::slice::from_ref(&text), most);
@@ -353,7 +354,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn windows_do_not_matter(
+        fn chunks_do_not_matter(
             lines_of in proptest::collection::vec("( |a|\u{e9}|\u{2003}|\\{|;|\r|\n|for ever and ever|let x = 5){0,30}", 1..8),
             most in 1usize..90,
         ) {

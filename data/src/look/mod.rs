@@ -22,9 +22,9 @@ use crate::prepare::reading::{Reading, empty_text_error};
 use crate::prepare::report::guesses;
 use crate::prepare::sample::Sample;
 use crate::prepare::{Error, PrepareOptions, Progress};
-use crate::sensitive::{Finding, Window, Windows, find};
+use crate::sensitive::{Finding, TextChunk, TextChunks, find};
 use crate::source::{Dated, Event, LeftOut};
-use lines::{LineCounts, WindowLines, count_length};
+use lines::{ChunkLines, LineCounts, count_length};
 use private::PrivateFindings;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -32,8 +32,8 @@ use serde::Serialize;
 /// Size of the sample for words and phrases.
 const SAMPLE_BYTES: usize = 8 << 20;
 
-/// Windows processed in one parallel batch.
-const BATCH_WINDOWS: usize = 256;
+/// Chunks processed in one parallel batch.
+const BATCH_CHUNKS: usize = 256;
 
 /// The findings.
 #[derive(Clone, Debug, Serialize)]
@@ -122,9 +122,9 @@ pub fn look(options: &PrepareOptions, progress: &dyn Progress) -> Result<Look, E
 
 /// State gathered while reading.
 struct LookState {
-    windows: Windows,
-    /// Windows to process, each with its document number.
-    waiting: Vec<(u64, Window)>,
+    chunks: TextChunks,
+    /// Chunks to process, each with its document number.
+    waiting: Vec<(u64, TextChunk)>,
     sample: Sample,
     near: NearDuplicates<(u64, u64)>,
     lines: LineCounts,
@@ -142,7 +142,7 @@ struct LookState {
 impl LookState {
     fn new() -> Self {
         Self {
-            windows: Windows::default(),
+            chunks: TextChunks::default(),
             waiting: Vec::new(),
             sample: Sample::new(SAMPLE_BYTES),
             near: NearDuplicates::default(),
@@ -163,7 +163,7 @@ impl LookState {
         self.sample.add(text);
         self.near.add(text);
         let document = self.documents;
-        self.waiting.extend(self.windows.add(text).into_iter().map(|window| (document, window)));
+        self.waiting.extend(self.chunks.add(text).into_iter().map(|chunk| (document, chunk)));
         self.process_when_full();
     }
 
@@ -171,7 +171,7 @@ impl LookState {
         if let Some(seconds) = self.written.take() {
             self.dated.add(source, seconds, self.document_bytes);
         }
-        self.waiting.extend(self.windows.end_document().map(|window| (self.documents, window)));
+        self.waiting.extend(self.chunks.end_document().map(|chunk| (self.documents, chunk)));
         self.sample.end_document();
         self.near.end_document((self.documents, self.document_bytes));
         count_length(&mut self.lengths, self.document_bytes);
@@ -182,23 +182,23 @@ impl LookState {
     }
 
     fn process_when_full(&mut self) {
-        let windows = self.waiting.len();
-        let bytes: usize = self.waiting.iter().map(|(_, window)| window.text.len()).sum();
-        // Short documents have short windows, so more windows make a batch.
-        if windows >= 16 * BATCH_WINDOWS || windows >= BATCH_WINDOWS && bytes >= 1 << 20 {
+        let chunks = self.waiting.len();
+        let bytes: usize = self.waiting.iter().map(|(_, chunk)| chunk.text.len()).sum();
+        // Short documents have short chunks, so more chunks make a batch.
+        if chunks >= 16 * BATCH_CHUNKS || chunks >= BATCH_CHUNKS && bytes >= 1 << 20 {
             self.process_batch();
         }
     }
 
     fn process_batch(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
-        let seen: Vec<(WindowLines, Vec<Finding>, u64)> = waiting
+        let seen: Vec<(ChunkLines, Vec<Finding>, u64)> = waiting
             .par_iter()
-            .map(|(_, window)| (WindowLines::new(window), find(&window.text), window.text.chars().count() as u64))
+            .map(|(_, chunk)| (ChunkLines::new(chunk), find(&chunk.text), chunk.text.chars().count() as u64))
             .collect();
-        for ((document, window), (lines, findings, characters)) in waiting.iter().zip(seen) {
-            self.lines.add(*document, window, lines);
-            self.private.add(*document, window, findings);
+        for ((document, chunk), (lines, findings, characters)) in waiting.iter().zip(seen) {
+            self.lines.add(*document, chunk, lines);
+            self.private.add(*document, chunk, findings);
             self.characters += characters;
         }
     }

@@ -1,6 +1,6 @@
 //! Counts and locations of addresses, numbers and keys in the text.
 
-use crate::sensitive::{Finding, Kind, Window};
+use crate::sensitive::{Finding, Kind, TextChunk};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -47,13 +47,13 @@ struct KindFindings {
 }
 
 impl PrivateFindings {
-    pub fn add(&mut self, document: u64, window: &Window, findings: Vec<Finding>) {
+    pub fn add(&mut self, document: u64, chunk: &TextChunk, findings: Vec<Finding>) {
         for Finding { kind, range } in findings {
             let found = self.0.entry(kind).or_default();
             found.count += 1;
             found.documents += u64::from(found.last.replace(document) != Some(document));
             if found.places.len() < MAX_PLACES {
-                found.places.push((document, window.offset + range.start as u64, shown(&window.text[range])));
+                found.places.push((document, chunk.offset + range.start as u64, shown(&chunk.text[range])));
             }
         }
     }

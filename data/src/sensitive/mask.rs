@@ -1,12 +1,12 @@
 //! Masking: replaces findings by tags.
 
-use super::{Kind, find, windows::Windows};
+use super::{Kind, chunks::TextChunks, find};
 use std::collections::BTreeMap;
 
 /// Replaces findings by [`Kind::tag`] in a stream of text.
 #[derive(Default)]
 pub struct Masking {
-    windows: Windows,
+    chunks: TextChunks,
     /// Number of replacements of each kind.
     pub counts: BTreeMap<Kind, u64>,
 }
@@ -17,12 +17,12 @@ pub fn masked(text: &str) -> String {
 }
 
 impl Masking {
-    /// Adds text to the open document and passes complete windows, masked, to `sink`.
+    /// Adds text to the open document and passes complete chunks, masked, to `sink`.
     ///
     /// # Errors
     /// Those of `sink`.
     pub fn add<E>(&mut self, text: &str, sink: &mut dyn FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-        self.windows.add(text).into_iter().try_for_each(|window| sink(&self.masked(&window.text)))
+        self.chunks.add(text).into_iter().try_for_each(|chunk| sink(&self.masked(&chunk.text)))
     }
 
     /// Ends the document.
@@ -30,7 +30,7 @@ impl Masking {
     /// # Errors
     /// Those of `sink`.
     pub fn end_document<E>(&mut self, sink: &mut dyn FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-        self.windows.end_document().map_or(Ok(()), |window| sink(&self.masked(&window.text)))
+        self.chunks.end_document().map_or(Ok(()), |chunk| sink(&self.masked(&chunk.text)))
     }
 
     fn masked(&mut self, text: &str) -> String {

@@ -1,21 +1,21 @@
 //! Detects private data that a model should not learn by heart: e-mail addresses, telephone
 //! numbers, keys, card numbers and IBANs, by their shape and, if they have one, their checksum.
 //!
-//! The findings do not depend on how the text is divided into pieces: it is searched in windows of
+//! The findings do not depend on how the text is divided into pieces: it is searched in chunks of
 //! at most 64 KiB that end at a line end if possible and never cut a finding, so that memory is
-//! bounded and all cores can search ([`Windows`]). Shapes are regular expressions without
+//! bounded and all cores can search ([`TextChunks`]). Shapes are regular expressions without
 //! backtracking: the time is linear in the length of the text.
 
+mod chunks;
 mod email;
 mod key;
 mod mask;
 mod neighbours;
 mod number;
 mod telephone;
-mod windows;
 
+pub use chunks::{TextChunk, TextChunks};
 pub use mask::{Masking, masked};
-pub use windows::{Window, Windows};
 
 use serde::{Deserialize, Serialize};
 use std::{cmp::Reverse, ops::Range};

@@ -238,7 +238,7 @@ fn nothing_is_cut_in_two_wherever_it_stands() {
     let fillers = ["word ", "word\n", "word,"].map(|filler| (filler.repeat(13_200), " ", &of_words[..]));
     let without_spaces = ("word,".repeat(13_200), ",", &of_words[..1]);
     for (filler, sign, items) in fillers.into_iter().chain([without_spaces]) {
-        let cut = Windows::default().add(&filler)[0].text.len();
+        let cut = TextChunks::default().add(&filler)[0].text.len();
         for item in items {
             let tagged = masked(item, usize::MAX).0;
             for place in cut - 40..cut + 4 {
@@ -261,17 +261,17 @@ proptest! {
         let text = words.join(" ").repeat(repeat);
         let whole = masked(&text, usize::MAX);
         prop_assert_eq!(&masked(&text, piece), &whole);
-        let mut windows = Windows::default();
-        let mut all: Vec<Window> = windows.add(&text);
-        all.extend(windows.end_document());
-        prop_assert_eq!(all.iter().map(|window| window.text.as_str()).collect::<String>(), text.clone());
+        let mut chunks = TextChunks::default();
+        let mut all: Vec<TextChunk> = chunks.add(&text);
+        all.extend(chunks.end_document());
+        prop_assert_eq!(all.iter().map(|chunk| chunk.text.as_str()).collect::<String>(), text.clone());
         let mut offset = 0;
-        for window in &all {
-            prop_assert!(window.offset == offset && window.text.len() <= 64 << 10);
+        for chunk in &all {
+            prop_assert!(chunk.offset == offset && chunk.text.len() <= 64 << 10);
             let before = &text[..offset as usize];
-            prop_assert_eq!(window.begins_line, before.is_empty() || before.ends_with('\n'));
-            prop_assert!(window.ends_line == (window.text.ends_with('\n') || text.len() == before.len() + window.text.len()));
-            offset += window.text.len() as u64;
+            prop_assert_eq!(chunk.begins_line, before.is_empty() || before.ends_with('\n'));
+            prop_assert!(chunk.ends_line == (chunk.text.ends_with('\n') || text.len() == before.len() + chunk.text.len()));
+            offset += chunk.text.len() as u64;
         }
     }
 

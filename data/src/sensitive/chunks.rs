@@ -1,9 +1,9 @@
-//! Divides a document into windows that are searched independently; the windows do not depend on
+//! Divides a document into chunks that are searched independently; the chunks do not depend on
 //! the pieces in which the document arrives.
 
 use super::{Finding, find};
 
-/// Maximum bytes of a window.
+/// Maximum bytes of a chunk.
 const MAX_BYTES: usize = 64 << 10;
 
 /// Bytes before and after a cut that are searched: findings without white space are shorter.
@@ -14,7 +14,7 @@ const MAX_TRIED: usize = 64;
 
 /// A part of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct TextChunk {
     /// Byte offset in the document.
     pub offset: u64,
     /// Its text.
@@ -25,46 +25,46 @@ pub struct Window {
     pub ends_line: bool,
 }
 
-/// Cuts a document into windows: at the last line end within reach, else after white space, else
+/// Cuts a document into chunks: at the last line end within reach, else after white space, else
 /// after a character that is not alphanumeric, else anywhere; never inside a finding or a private
 /// key's frame. The cuts depend on the document alone.
 #[derive(Default)]
-pub struct Windows {
+pub struct TextChunks {
     waiting: String,
     offset: u64,
-    /// Whether the previous window ended within a line.
+    /// Whether the previous chunk ended within a line.
     within_line: bool,
 }
 
-impl Windows {
-    /// Adds text to the document and returns the windows that are complete.
-    pub fn add(&mut self, text: &str) -> Vec<Window> {
+impl TextChunks {
+    /// Adds text to the document and returns the chunks that are complete.
+    pub fn add(&mut self, text: &str) -> Vec<TextChunk> {
         self.waiting.push_str(text);
-        let (mut windows, mut start) = (Vec::new(), 0);
+        let (mut chunks, mut start) = (Vec::new(), 0);
         while self.waiting.len() - start > MAX_BYTES {
             let reach = &self.waiting[start..self.waiting.floor_char_boundary(start + MAX_BYTES)];
             let end = start + cut(reach);
             let text = self.waiting[start..end].to_owned();
             let ends_line = text.ends_with('\n');
             let begins_line = !std::mem::replace(&mut self.within_line, !ends_line);
-            windows.push(Window { offset: self.offset, text, begins_line, ends_line });
+            chunks.push(TextChunk { offset: self.offset, text, begins_line, ends_line });
             self.offset += (end - start) as u64;
             start = end;
         }
         self.waiting.drain(..start);
-        windows
+        chunks
     }
 
-    /// Ends the document and returns its last window.
-    pub fn end_document(&mut self) -> Option<Window> {
+    /// Ends the document and returns its last chunk.
+    pub fn end_document(&mut self) -> Option<TextChunk> {
         let text = std::mem::take(&mut self.waiting);
         let offset = std::mem::take(&mut self.offset);
         let begins_line = !std::mem::take(&mut self.within_line);
-        (!text.is_empty()).then_some(Window { offset, text, begins_line, ends_line: true })
+        (!text.is_empty()).then_some(TextChunk { offset, text, begins_line, ends_line: true })
     }
 }
 
-/// The end of a window whose text is at most `reach`.
+/// The end of a chunk whose text is at most `reach`.
 fn cut(reach: &str) -> usize {
     let most = reach.floor_char_boundary(reach.len().saturating_sub(MARGIN_BYTES));
     let after = |is_last: fn(char) -> bool| {
