@@ -171,18 +171,14 @@ fn writing_config(
 /// The training text; None if there is none: a Hugging Face folder has no run around it, and a
 /// run's text may be gone. Then the page shows fewer facts.
 fn text_of(checkpoint: &Path, notes: &Notes) -> Option<Dataset> {
-    let unread = |error: Error| {
-        notes.say(format!("the page says nothing of the training text: {:#}", wording::reworded(error.into())))
-    };
-    let is_by_itself = |error: &Error| matches!(error, Error::Text(TextError::NoRun(_)));
-    let data = data_of(Some(checkpoint))
-        .map_err(|error| {
-            if !is_by_itself(&error) {
-                unread(error)
-            }
-        })
-        .ok()?;
-    dataset_for(&data, checkpoint).map_err(unread).ok()
+    match data_of(Some(checkpoint)).and_then(|data| dataset_for(&data, checkpoint)) {
+        Ok(dataset) => Some(dataset),
+        Err(Error::Text(TextError::NoRun(_))) => None,
+        Err(error) => {
+            notes.say(format!("the page says nothing of the training text: {:#}", wording::reworded(error.into())));
+            None
+        }
+    }
 }
 
 /// Measures how much of the model's output is copied from its training text, finds private data in
