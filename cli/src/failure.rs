@@ -6,7 +6,7 @@ use std::any::Any;
 use std::panic;
 use std::sync::{Mutex, PoisonError};
 
-use ember_host::panics::informative_line;
+use ember_host::panics::{informative_line, message_of};
 
 /// The first panic of this process: later ones tend to be its consequences.
 static PANIC: Mutex<Option<Panic>> = Mutex::new(None);
@@ -44,9 +44,8 @@ pub(crate) fn remember_panics() {
 
 /// The panic that ended the program's work.
 pub(crate) fn first_panic(payload: &(dyn Any + Send)) -> Panic {
-    let own = || payload.downcast_ref::<String>().cloned().or(payload.downcast_ref::<&str>().map(ToString::to_string));
     // A panic resumed from another thread does not reach the hook a second time.
-    remembered().unwrap_or_else(|| Panic::without_place(own().unwrap_or_else(|| "no message".to_owned())))
+    remembered().unwrap_or_else(|| Panic::without_place(message_of(payload).unwrap_or("no message")))
 }
 
 fn remembered() -> Option<Panic> {

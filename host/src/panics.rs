@@ -2,7 +2,7 @@
 //! so do libraries that read damaged files. The user sees nothing of them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{cell::Cell, panic, panic::AssertUnwindSafe, sync::Once, thread};
+use std::{any::Any, cell::Cell, panic, panic::AssertUnwindSafe, sync::Once, thread};
 
 thread_local! {
     /// Whether this thread is inside [`quietly`].
@@ -41,10 +41,12 @@ pub fn quietly<T>(f: impl FnOnce() -> T) -> Result<T, Panicked> {
     let result = panic::catch_unwind(AssertUnwindSafe(f));
     ATTEMPTS.fetch_sub(1, Ordering::SeqCst);
     IS_ATTEMPTING.set(outer);
-    result.map_err(|payload| {
-        let message = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
-        Panicked(informative_line(message.unwrap_or("no reason given")))
-    })
+    result.map_err(|payload| Panicked(informative_line(message_of(&*payload).unwrap_or("no reason given"))))
+}
+
+/// The message of a caught panic, if it has one.
+pub fn message_of(payload: &(dyn Any + Send)) -> Option<&str> {
+    payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied())
 }
 
 /// The most informative line of a message: the last cause if a runtime wraps the original error in
