@@ -39,29 +39,35 @@ pub fn groups(sizes: &[usize], most: usize) -> Vec<Range<usize>> {
     groups
 }
 
-/// Reorder buffer: releases results in the order of their numbers 0, 1, 2, ..., each as soon as all
-/// earlier ones have been released.
-#[derive(Debug, Default)]
-pub struct InOrder<T> {
-    next: usize,
-    waiting: BTreeMap<usize, T>,
+/// Reorder buffer: releases results in the order of their keys, each as soon as those of all smaller
+/// keys have been released.
+#[derive(Debug)]
+pub struct InOrder<K, T> {
+    /// Every key that is not released; `None` until its result is there.
+    waiting: BTreeMap<K, Option<T>>,
 }
 
-impl<T> InOrder<T> {
-    /// Adds the result with this number, and returns those that are now due, in order.
-    pub fn put(&mut self, number: usize, result: T) -> Vec<T> {
-        self.waiting.insert(number, result);
-        let mut ready = Vec::new();
-        while let Some(result) = self.waiting.remove(&self.next) {
-            ready.push(result);
-            self.next += 1;
+impl<K: Ord, T> InOrder<K, T> {
+    /// Expects one result for each of these keys, which may come in any order.
+    pub fn new(keys: impl IntoIterator<Item = K>) -> Self {
+        Self { waiting: keys.into_iter().map(|key| (key, None)).collect() }
+    }
+
+    /// Adds the result with this key, and returns those that are now due, in order.
+    pub fn put(&mut self, key: K, result: T) -> Vec<T> {
+        self.waiting.insert(key, Some(result));
+        let mut due = Vec::new();
+        while let Some(first) = self.waiting.first_entry()
+            && first.get().is_some()
+        {
+            due.extend(first.remove());
         }
-        ready
+        due
     }
 
     /// The results still waiting for an earlier one, in order, for when the work is cut short.
     pub fn into_rest(self) -> impl Iterator<Item = T> {
-        self.waiting.into_values()
+        self.waiting.into_values().flatten()
     }
 }
 
@@ -88,12 +94,20 @@ mod tests {
 
     #[test]
     fn results_wait_for_those_before_them() {
-        let mut results = InOrder::default();
+        let mut results = InOrder::new(0..6);
         assert!(results.put(2, "c").is_empty());
         assert_eq!(results.put(0, "a"), ["a"]);
         assert_eq!(results.put(1, "b"), ["b", "c"]);
         assert!(results.put(5, "f").is_empty() && results.put(4, "e").is_empty());
         assert_eq!(results.into_rest().collect::<Vec<_>>(), ["e", "f"]);
+    }
+
+    #[test]
+    fn keys_may_have_gaps() {
+        let mut results = InOrder::new([(1, 0), (0, 64), (0, 0)]);
+        assert!(results.put((0, 64), "b").is_empty());
+        assert_eq!(results.put((0, 0), "a"), ["a", "b"]);
+        assert_eq!(results.put((1, 0), "c"), ["c"]);
     }
 
     proptest! {
@@ -123,7 +137,7 @@ mod tests {
         fn results_come_out_in_order_whatever_order_they_go_in(
             order in (0..40_usize).prop_flat_map(|len| Just((0..len).collect::<Vec<_>>()).prop_shuffle()),
         ) {
-            let mut results = InOrder::default();
+            let mut results = InOrder::new(0..order.len());
             let mut shown = Vec::new();
             for (done, &number) in order.iter().enumerate() {
                 shown.extend(results.put(number, number));

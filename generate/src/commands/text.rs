@@ -243,10 +243,9 @@ impl Writer<'_> {
     ) -> Result<Outcome> {
         let each = self.num_sequences();
         let progress = Progress::new("prompts", prompts.len(), &self.notes);
-        // A prompt's sequences may be split into several batches (parts) of `MAX_ROWS` each.
-        // Answers are shown by prompt, then by part.
-        let parts = 1 + batches.iter().map(|batch| batch.first / MAX_ROWS).max().unwrap_or(0);
-        let mut in_order = InOrder::default();
+        // By prompt, then by the first of its sequences: several batches may share a prompt's.
+        let keys = batches.iter().flat_map(|batch| batch.prompts.iter().map(move |&number| (number, batch.first)));
+        let mut in_order = InOrder::new(keys);
         for PlannedBatch { prompts: numbers, first, count } in batches {
             let batched = numbers.iter().map(|&number| &prompts[number]);
             let batched: Vec<&Prompt> = batched.filter(|prompt| !self.refused.contains(&prompt.index)).collect();
@@ -257,7 +256,7 @@ impl Writer<'_> {
             for &number in numbers {
                 let of_prompt = |answer: &mut Written| answer.prompt == prompts[number].index;
                 let of_prompt: Vec<Written> = answers.extract_if(.., of_prompt).collect();
-                for ready in in_order.put(number * parts + first / MAX_ROWS, (number, of_prompt)) {
+                for ready in in_order.put((number, *first), (number, of_prompt)) {
                     progress.aside(|| self.show(&ready, prompts))?;
                 }
             }
