@@ -325,6 +325,7 @@ impl Trace {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use ember_decoding::trace::{BeamCandidate, Candidate, Fate, Standing};
 
     #[test]
     fn a_batch_is_a_list_in_the_file() {
@@ -333,5 +334,59 @@ mod tests {
         assert_eq!(serde_json::from_value::<PlannedBatch>(list).unwrap(), batch);
         assert!(batch.contains(3, 69) && !batch.contains(3, 70) && !batch.contains(1, 64));
         assert!(batch.is_within(4, 70) && !batch.is_within(4, 69) && !batch.is_within(3, 70));
+    }
+
+    /// The candidates of a beam have a `token` in any case: a replay would take its absence for a
+    /// difference from traces that have been written.
+    #[test]
+    fn lines_have_the_tokens_texts_or_null() {
+        let before = Standing { logit: -1.0, probability: 0.5, rank: 1 };
+        let traced = Candidate { id: 7, token: None, before, changes: vec![], removed_by: None };
+        let ranked = BeamCandidate {
+            parent: 0,
+            token: 8,
+            logprob: -0.5,
+            model_logprob: -1.0,
+            score: -0.5,
+            rank_key: -0.5,
+            fate: Fate::Pruned,
+        };
+        let (beams_before, candidates) = (vec![vec![traced.clone()]], vec![ranked]);
+        let step =
+            BeamStep { prompt: 2, step: 0, group: 1, beams: beams_before, candidates, pool: vec![], stopped: None };
+        let of_beams = |token: Value, text: Value| {
+            json!({
+                "event": "beams", "prompt_index": 5, "step": 0, "group": 1,
+                "beams": [[{
+                    "id": 7, "token": token, "before": {"logit": -1.0, "probability": 0.5, "rank": 1},
+                    "changes": [], "removed_by": null,
+                }]],
+                "candidates": [{
+                    "parent": 0, "token": 8, "text": text, "logprob": -0.5, "model_logprob": -1.0, "score": -0.5,
+                    "rank_key": -0.5, "fate": {"fate": "pruned"},
+                }],
+                "pool": [], "stopped": null,
+            })
+        };
+        let (named, unnamed) = (|id: u32| Some(format!("<{id}>")), |_: u32| None::<String>);
+        assert_eq!(beams(5, &step, &named), of_beams(json!("<7>"), json!("<8>")));
+        assert_eq!(beams(5, &step, &unnamed), of_beams(Value::Null, Value::Null));
+        let without_beams = beams(5, &BeamStep { beams: vec![], ..step }, &named);
+        assert!(without_beams.get("beams").is_none(), "{without_beams}");
+
+        let chosen =
+            ChoiceTrace { step: 3, candidates: vec![traced], draw: None, interval: None, id: 7, logprob: -1.0 };
+        let of_choice = |token: Value, candidate: Value| {
+            json!({
+                "event": "choice", "prompt_index": 5, "sequence_index": 1, "token": token, "step": 3,
+                "candidates": [candidate], "draw": null, "interval": null, "id": 7, "logprob": -1.0,
+            })
+        };
+        let mut candidate = json!({
+            "id": 7, "before": {"logit": -1.0, "probability": 0.5, "rank": 1}, "changes": [], "removed_by": null,
+        });
+        assert_eq!(choice((5, 1), &chosen, &unnamed), of_choice(Value::Null, candidate.clone()));
+        candidate["token"] = json!("<7>");
+        assert_eq!(choice((5, 1), &chosen, &named), of_choice(json!("<7>"), candidate));
     }
 }
