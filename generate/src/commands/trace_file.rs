@@ -200,19 +200,20 @@ pub(super) fn beams(prompt: usize, step: &BeamStep, text: TokenText) -> Value {
     if let Some(object) = line.as_object_mut() {
         object.remove("prompt"); // its index in the batch, meaningless to readers
     }
-    for beam in line.get_mut("beams").and_then(Value::as_array_mut).into_iter().flatten() {
-        for candidate in beam.as_array_mut().into_iter().flatten() {
-            let id = candidate["id"].as_u64().map_or(0, |id| id as u32);
-            candidate["token"] = json!(text(id));
-        }
+    // Not in the fields of `step`: without a tokenizer, the `token` would be missing instead of null.
+    let beams = line.get_mut("beams").and_then(Value::as_array_mut);
+    for (beam, recorded) in beams.into_iter().flatten().zip(&step.beams) {
+        add_texts(beam, "token", recorded.iter().map(|candidate| text(candidate.id)));
     }
-    let candidates = line.get_mut("candidates").and_then(Value::as_array_mut);
-    for (candidate, recorded) in candidates.into_iter().flatten().zip(&step.candidates) {
-        if let Some(object) = candidate.as_object_mut() {
-            object.insert("text".to_owned(), json!(text(recorded.token)));
-        }
-    }
+    add_texts(&mut line["candidates"], "text", step.candidates.iter().map(|candidate| text(candidate.token)));
     line
+}
+
+/// Adds `key` to each object of a list, with the text of its token; null without a tokenizer.
+fn add_texts(objects: &mut Value, key: &str, texts: impl Iterator<Item = Option<String>>) {
+    for (object, text) in objects.as_array_mut().into_iter().flatten().zip(texts) {
+        object[key] = json!(text);
+    }
 }
 
 /// The line of one result.
