@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 
+use ember_decoding::loops::ending_loop;
 use serde::Serialize;
 
-/// A text that ends in a repeated unit is in a loop if the repetition is at least this long ...
+/// A text that ends in a repeated unit is in a loop if the repetition is at least this long (not
+/// longer, since explained texts are short) ...
 const LOOP_TOKENS: usize = 8;
 
 /// ... and contains the unit at least this often.
@@ -33,7 +35,7 @@ impl Repetition {
             distinct_2: distinct(ids, 2),
             distinct_3: distinct(ids, 3),
             longest_repeat: longest_repeat(ids),
-            loops: loops(ids),
+            loops: ending_loop(ids, LOOP_TIMES, LOOP_TOKENS).is_some(),
         }
     }
 }
@@ -59,15 +61,6 @@ fn longest_repeat(ids: &[u32]) -> usize {
     longest
 }
 
-/// Whether the text ends in a loop.
-fn loops(ids: &[u32]) -> bool {
-    (1..=ids.len() / LOOP_TIMES).any(|unit| {
-        // Tokens from the end that equal the token one unit earlier.
-        let same = ids.iter().rev().zip(ids.iter().rev().skip(unit)).take_while(|(a, b)| a == b).count();
-        same + unit >= LOOP_TOKENS.max(LOOP_TIMES * unit)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -86,6 +79,7 @@ mod tests {
 
     #[test]
     fn a_loop_is_three_times_the_same_and_eight_tokens() {
+        let loops = |ids: &[u32]| Repetition::of(ids).loops;
         assert!(loops(&[5; 8]) && !loops(&[5; 7]));
         assert!(loops(&[9, 1, 2, 3, 1, 2, 3, 1, 2, 3]));
         assert!(!loops(&[9, 1, 2, 3, 1, 2, 3, 1, 2, 4]), "it got out");

@@ -36,6 +36,7 @@ pub mod generator;
 mod job;
 pub mod load;
 pub mod logprobs;
+pub mod loops;
 #[cfg(test)]
 mod made_up;
 pub mod memory;

@@ -37,7 +37,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result, proceed_if};
 
-pub use loops::{Loop, Loops, MIN_TOKENS, TIMES, ending_loop};
+pub use loops::{Loops, MIN_TOKENS, TIMES};
 pub use page::page;
 
 /// Number of tokens read at once for their entropies.
