@@ -11,7 +11,7 @@ use ember_host::output::{is_standard_output, write_output};
 
 use super::knob_args::{count, number};
 use super::model_args::{SpecialTokensArgs, WeightsArgs};
-use super::prompts::{self, FilePrompt, Given};
+use super::prompts::{self, PromptInput, UnencodedPrompt};
 use super::{
     loaded::{Loaded, folder_settings},
     text_args::random_seed,
@@ -129,10 +129,10 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     args.check(common.format)?;
     let notes = Notes::new(common.quiet);
     args.config(&folder_settings(args.from.as_deref())?.knobs)?;
-    let given = prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref())?;
-    let given = given.ok_or_else(|| UsageError::new("explain needs a prompt; add PROMPT or --prompt-ids"))?;
+    let input = prompts::from_command_line(args.prompt.as_deref(), args.prompt_ids.as_deref())?;
+    let input = input.ok_or_else(|| UsageError::new("explain needs a prompt; add PROMPT or --prompt-ids"))?;
 
-    let ids_suffice = matches!(given, Given::Ids(_));
+    let ids_suffice = matches!(input, PromptInput::Ids(_));
     let (loaded, defaults) =
         Loaded::with_defaults(args.from.as_deref(), ids_suffice, args.weights.chosen, common, &notes)?;
     let settings = defaults.settings.clone();
@@ -141,11 +141,11 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     config.end_tokens = defaults.end_tokens(&notes);
     config.seed = common.seed.unwrap_or_else(random_seed);
     notes.say(wording::decoding::summary(&config));
-    if let Given::Ids(ids) = &given {
+    if let PromptInput::Ids(ids) = &input {
         loaded.check_ids("--prompt-ids", ids)?;
     }
-    let prompt = FilePrompt { place: "the prompt".to_owned(), id: None, prompt: given };
-    let prompt = prompt.ready(0, &loaded, args.special.chosen)?;
+    let prompt = UnencodedPrompt { place: Some("the prompt".to_owned()), id: None, input };
+    let prompt = prompt.encode(0, &loaded, args.special.chosen)?;
 
     let bytes_of = |id: u32| loaded.bytes_of(id);
     let subject = Subject {

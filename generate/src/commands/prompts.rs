@@ -25,8 +25,8 @@ const EXAMPLE: &str = "{\"prompt\": \"...\"} or {\"prompt_ids\": [1, 2]}";
 pub(super) struct Prompt {
     /// Its number among all prompts of the run; it identifies its answers and seeds its draws.
     pub(super) index: usize,
-    /// Where it was given, for errors; empty for the command line.
-    pub(super) place: String,
+    /// Where it was given, for errors; none for a text of the command line.
+    pub(super) place: Option<String>,
     pub(super) text: Option<String>,
     pub(super) ids: Vec<u32>,
     /// The `id` that a file of prompts gives it.
@@ -36,41 +36,49 @@ pub(super) struct Prompt {
 impl Prompt {
     /// Adds the prompt's location to an error, unless the error is about a flag.
     pub(super) fn blame(&self, error: Error) -> Error {
-        if self.place.is_empty() || exit_code(&error) == 2 { error } else { error.context(self.place.clone()) }
+        if exit_code(&error) == 2 { error } else { located(self.place.as_deref(), error) }
     }
 }
 
-/// A prompt as given, before encoding.
+/// Adds its location, if it has one, to an error.
+fn located(place: Option<&str>, error: Error) -> Error {
+    match place {
+        Some(place) => error.context(place.to_owned()),
+        None => error,
+    }
+}
+
+/// A prompt before encoding.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FilePrompt {
-    /// Its location `FILE:LINE`, for errors; empty for the command line.
-    pub place: String,
+pub struct UnencodedPrompt {
+    /// Where it was given, for errors: `FILE:LINE` in a file; none for a text of the command line.
+    pub place: Option<String>,
     /// The `id` that the file gives it, if any.
     pub id: Option<Value>,
     /// The prompt itself.
-    pub prompt: Given,
+    pub input: PromptInput,
 }
 
 /// A prompt as text or as token ids.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Given {
+pub enum PromptInput {
     /// A text, perhaps empty.
     Text(String),
     /// Token ids, at least one.
     Ids(Vec<u32>),
 }
 
-impl FilePrompt {
+impl UnencodedPrompt {
     /// Encodes the prompt, which is number `index` of the run.
     ///
     /// # Errors
     /// As [`Self::to_ids`].
-    pub(super) fn ready(self, index: usize, loaded: &Loaded, special: SpecialTokens) -> Result<Prompt> {
+    pub(super) fn encode(self, index: usize, loaded: &Loaded, special: SpecialTokens) -> Result<Prompt> {
         let vocab_size = loaded.model.config().vocab_size;
         let ids = self.to_ids(loaded.tokenizer.as_ref(), loaded.opening, special, vocab_size)?;
-        let text = match self.prompt {
-            Given::Text(text) => Some(text),
-            Given::Ids(_) => loaded.text_of(&ids)?,
+        let text = match self.input {
+            PromptInput::Text(text) => Some(text),
+            PromptInput::Ids(_) => loaded.text_of(&ids)?,
         };
         Ok(Prompt { index, place: self.place, text, ids, id: self.id })
     }
@@ -88,14 +96,16 @@ impl FilePrompt {
         special: SpecialTokens,
         vocab_size: usize,
     ) -> Result<Vec<u32>> {
-        let blame = |error: Error| if self.place.is_empty() { error } else { error.context(self.place.clone()) };
-        let ids = match (&self.prompt, tokenizer) {
-            (Given::Ids(ids), _) => ids.clone(),
-            (Given::Text(text), Some(tokenizer)) => ids_of(text, tokenizer, opening, special).map_err(blame)?,
-            (Given::Text(_), None) => bail!("{}: the checkpoint holds no tokenizer; give \"prompt_ids\"", self.place),
+        // Also to a usage error, unlike [`Prompt::blame`]: it is this prompt that is empty.
+        let blame = |error: Error| located(self.place.as_deref(), error);
+        let place = self.place.as_deref().unwrap_or("the prompt");
+        let ids = match (&self.input, tokenizer) {
+            (PromptInput::Ids(ids), _) => ids.clone(),
+            (PromptInput::Text(text), Some(tokenizer)) => ids_of(text, tokenizer, opening, special).map_err(blame)?,
+            (PromptInput::Text(_), None) => bail!("{place}: the checkpoint holds no tokenizer; give \"prompt_ids\""),
         };
         if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
-            bail!(outside_vocabulary(&self.place, id, vocab_size));
+            bail!(outside_vocabulary(place, id, vocab_size));
         }
         Ok(ids)
     }
@@ -105,13 +115,13 @@ impl FilePrompt {
 ///
 /// # Errors
 /// When `--prompt-ids` is empty, or standard input cannot be read.
-pub(super) fn given(text: Option<&str>, ids: Option<&[u32]>) -> Result<Option<Given>> {
+pub(super) fn from_command_line(text: Option<&str>, ids: Option<&[u32]>) -> Result<Option<PromptInput>> {
     ensure!(ids.is_none_or(|ids| !ids.is_empty()), UsageError::new("--prompt-ids is empty; give at least one id"));
     Ok(match (ids, text) {
-        (Some(ids), _) => Some(Given::Ids(ids.to_vec())),
-        (None, Some(text)) => Some(Given::Text(text.to_owned())),
+        (Some(ids), _) => Some(PromptInput::Ids(ids.to_vec())),
+        (None, Some(text)) => Some(PromptInput::Text(text.to_owned())),
         (None, None) if io::stdin().is_terminal() => None,
-        (None, None) => Some(Given::Text(without_line_end(&standard_input()?).to_owned())),
+        (None, None) => Some(PromptInput::Text(without_line_end(&standard_input()?).to_owned())),
     })
 }
 
@@ -138,12 +148,12 @@ pub fn ids_of(text: &str, tokenizer: &Tokenizer, opening: Option<u32>, special: 
 ///
 /// # Errors
 /// One line that names the file, and the line in it if a prompt is wrong.
-pub fn read(flag: &str, path: &Path) -> Result<Vec<FilePrompt>> {
+pub fn read(flag: &str, path: &Path) -> Result<Vec<UnencodedPrompt>> {
     let file = TextFile::read(flag, path)?;
-    let plain = |(line, text): (usize, &str)| FilePrompt {
-        place: file.place(line),
+    let plain = |(line, text): (usize, &str)| UnencodedPrompt {
+        place: Some(file.place(line)),
         id: None,
-        prompt: Given::Text(text.to_owned()),
+        input: PromptInput::Text(text.to_owned()),
     };
     let prompts = if file.is_json_lines() { json_prompts(&file)? } else { file.lines().map(plain).collect() };
     ensure!(!prompts.is_empty(), "{flag} {} holds no prompt; write one per line", path.display());
@@ -159,17 +169,17 @@ struct JsonPrompt {
     id: Option<Value>,
 }
 
-fn json_prompts(file: &TextFile) -> Result<Vec<FilePrompt>> {
+fn json_prompts(file: &TextFile) -> Result<Vec<UnencodedPrompt>> {
     let prompt = |(line, json): (usize, JsonPrompt)| {
         let place = file.place(line);
-        let prompt = match (json.prompt, json.prompt_ids) {
-            (Some(text), None) => Given::Text(text),
-            (None, Some(ids)) if !ids.is_empty() => Given::Ids(token_ids(&place, &ids)?),
+        let input = match (json.prompt, json.prompt_ids) {
+            (Some(text), None) => PromptInput::Text(text),
+            (None, Some(ids)) if !ids.is_empty() => PromptInput::Ids(token_ids(&place, &ids)?),
             (None, Some(_)) => bail!("{place}: \"prompt_ids\" is empty; give at least one id"),
             (Some(_), Some(_)) => bail!("{place}: both \"prompt\" and \"prompt_ids\"; keep one of them"),
             (None, None) => bail!("{place}: no \"prompt\"; write {EXAMPLE}"),
         };
-        Ok(FilePrompt { place, id: json.id, prompt })
+        Ok(UnencodedPrompt { place: Some(place), id: json.id, input })
     };
     file.objects(EXAMPLE)?.into_iter().map(prompt).collect()
 }
@@ -191,19 +201,19 @@ mod tests {
 
     /// The prompts read from a file of this name and content, with the folder removed from places
     /// and errors.
-    fn read_file(name: &str, content: &str) -> Result<Vec<FilePrompt>, String> {
+    fn read_file(name: &str, content: &str) -> Result<Vec<UnencodedPrompt>, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, content).unwrap();
         let shorter =
             |text: &str| text.replace(&format!("{}{}", folder.path().display(), std::path::MAIN_SEPARATOR), "");
         let mut prompts = read("--prompts", &path).map_err(|error| shorter(&format!("{error:#}")))?;
-        prompts.iter_mut().for_each(|prompt| prompt.place = shorter(&prompt.place));
+        prompts.iter_mut().for_each(|prompt| prompt.place = prompt.place.as_deref().map(shorter));
         Ok(prompts)
     }
 
-    fn text(place: &str, text: &str) -> FilePrompt {
-        FilePrompt { place: place.into(), id: None, prompt: Given::Text(text.into()) }
+    fn text(place: &str, text: &str) -> UnencodedPrompt {
+        UnencodedPrompt { place: Some(place.into()), id: None, input: PromptInput::Text(text.into()) }
     }
 
     #[test]
@@ -223,10 +233,10 @@ mod tests {
         let lines = "{\"prompt\": \"a\\nb\", \"id\": 7}\n\n{\"prompt_ids\": [3, 4], \"id\": \"x\", \"note\": []}\n{\"prompt\": \"\"}\n{\"prompt\": \"\", \"id\": null}";
         let prompts = read_file("p.jsonl", lines).unwrap();
         let expected = [
-            FilePrompt { id: Some(7.into()), ..text("p.jsonl:1", "a\nb") },
-            FilePrompt { place: "p.jsonl:3".into(), id: Some("x".into()), prompt: Given::Ids(vec![3, 4]) },
+            UnencodedPrompt { id: Some(7.into()), ..text("p.jsonl:1", "a\nb") },
+            UnencodedPrompt { id: Some("x".into()), input: PromptInput::Ids(vec![3, 4]), ..text("p.jsonl:3", "") },
             text("p.jsonl:4", ""),
-            FilePrompt { id: Some(Value::Null), ..text("p.jsonl:5", "") },
+            UnencodedPrompt { id: Some(Value::Null), ..text("p.jsonl:5", "") },
         ];
         assert_eq!(prompts, expected);
     }
@@ -251,17 +261,17 @@ mod tests {
     fn ids_are_checked_and_errors_say_where() {
         let plain = Tokenizer::chars(&"ab".chars().collect(), false).unwrap();
         let with_end = Tokenizer::chars(&"ab".chars().collect(), true).unwrap();
-        let to_ids = |prompt: &FilePrompt, tokenizer: Option<&Tokenizer>| {
+        let to_ids = |prompt: &UnencodedPrompt, tokenizer: Option<&Tokenizer>| {
             let opening = tokenizer.and_then(Tokenizer::end_of_text);
             prompt.to_ids(tokenizer, opening, SpecialTokens::Parse, 3)
         };
-        let error = |prompt: &FilePrompt, tokenizer| format!("{:#}", to_ids(prompt, tokenizer).unwrap_err());
+        let error = |prompt: &UnencodedPrompt, tokenizer| format!("{:#}", to_ids(prompt, tokenizer).unwrap_err());
         assert_eq!(to_ids(&text("p:1", "ab"), Some(&plain)).unwrap(), plain.encode("ab").unwrap());
         assert_eq!(to_ids(&text("p:1", ""), Some(&with_end)).unwrap(), [with_end.end_of_text().unwrap()]);
         assert!(error(&text("p:1", ""), Some(&plain)).starts_with("p:1: the prompt is empty"));
         assert!(error(&text("p:1", "c"), Some(&plain)).starts_with("p:1: "));
         assert!(error(&text("p:1", "a"), None).starts_with("p:1: the checkpoint holds no tokenizer"));
-        let ids = |ids: &[u32]| FilePrompt { prompt: Given::Ids(ids.to_vec()), ..text("p:2", "") };
+        let ids = |ids: &[u32]| UnencodedPrompt { input: PromptInput::Ids(ids.to_vec()), ..text("p:2", "") };
         assert_eq!(to_ids(&ids(&[2, 0]), None).unwrap(), [2, 0]);
         assert!(error(&ids(&[2, 3]), None).starts_with("p:2: 3 is outside the model's vocabulary"));
     }
@@ -273,8 +283,8 @@ mod tests {
         fn every_text_survives_json_lines(texts in prop::collection::vec(any::<String>(), 1..8)) {
             let lines: Vec<String> = texts.iter().map(|text| serde_json::json!({ "prompt": text }).to_string()).collect();
             let prompts = read_file("p.jsonl", &lines.join("\n")).unwrap();
-            let read: Vec<Given> = prompts.into_iter().map(|prompt| prompt.prompt).collect();
-            prop_assert_eq!(read, texts.into_iter().map(Given::Text).collect::<Vec<_>>());
+            let read: Vec<PromptInput> = prompts.into_iter().map(|prompt| prompt.input).collect();
+            prop_assert_eq!(read, texts.into_iter().map(PromptInput::Text).collect::<Vec<_>>());
         }
     }
 }

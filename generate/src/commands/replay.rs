@@ -69,7 +69,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
 
     let prompt = |(index, stated): (usize, &HeaderPrompt)| {
         let (text, ids) = (stated.prompt.clone(), stated.prompt_ids.clone());
-        Prompt { index, place: String::new(), text, ids, id: None }
+        Prompt { index, place: None, text, ids, id: None }
     };
     let prompts: Vec<Prompt> = header.prompts.iter().enumerate().map(prompt).collect();
     trace.check(loaded.model.config().vocab_size)?;

@@ -9,7 +9,7 @@ use ember_model::folder::weights_checksum;
 
 use super::draft;
 use super::loaded::{Loaded, folder_settings};
-use super::prompts::{self, FilePrompt, Given, Prompt};
+use super::prompts::{self, Prompt, PromptInput, UnencodedPrompt};
 use super::session::{Batch, Cutoffs, Session};
 use super::trace_file::{Header, HeaderPrompt, Machine, PlannedBatch, TraceSink, TraceWriter};
 use super::{lines::without_line_end, progress::Progress, text_args::TextArgs, text_output, totals::Totals};
@@ -31,9 +31,10 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     let grammar = args.constraint.grammar()?;
     // Whether the strategy would ignore a knob depends on the folder's file too.
     GenerationConfig::resolve(&args.knobs_without_words(), &folder_settings(args.from.as_deref())?)?;
-    let given = given(args)?;
-    let is_ids = |given: &Vec<FilePrompt>| given.iter().all(|given| matches!(given.prompt, Given::Ids(_)));
-    let ids_suffice = given.as_ref().is_some_and(is_ids);
+    let unencoded = unencoded_prompts(args)?;
+    let are_ids =
+        |prompts: &Vec<UnencodedPrompt>| prompts.iter().all(|prompt| matches!(prompt.input, PromptInput::Ids(_)));
+    let ids_suffice = unencoded.as_ref().is_some_and(are_ids);
     let (loaded, defaults) =
         Loaded::with_defaults(args.from.as_deref(), ids_suffice, args.weights.chosen, common, &notes)?;
     let config = args.config(&loaded, defaults, common.seed, &notes)?;
@@ -46,11 +47,11 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     if let Some(constraint) = session.generator.constraint() {
         constraint.warnings().iter().for_each(|warning| notes.say(warning));
     }
-    let continue_on_error = args.trace.is_none() && given.as_ref().is_some_and(|given| given.len() > 1);
+    let continue_on_error = args.trace.is_none() && unencoded.as_ref().is_some_and(|prompts| prompts.len() > 1);
     let (format, total, refused) = (common.format, Totals::default(), BTreeSet::new());
     let mut writer = Writer { session, args, format, notes, total, continue_on_error, refused };
-    let Some(given) = given else { return writer.prompt_loop() };
-    let (asked, prompts) = (given.len(), writer.prompts(given)?);
+    let Some(unencoded) = unencoded else { return writer.prompt_loop() };
+    let (asked, prompts) = (unencoded.len(), writer.encode_all(unencoded)?);
     if args.explain_semantics {
         return writer.explain_semantics(&prompts[0]);
     }
@@ -65,17 +66,17 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
 }
 
 /// The prompts that are given; `None` if the terminal is to prompt for them.
-fn given(args: &TextArgs) -> Result<Option<Vec<FilePrompt>>> {
+fn unencoded_prompts(args: &TextArgs) -> Result<Option<Vec<UnencodedPrompt>>> {
     if let Some(path) = &args.prompts {
         return prompts::read("--prompts", path).map(Some);
     }
-    let given = prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref())?;
+    let input = prompts::from_command_line(args.prompt.as_deref(), args.prompt_ids.as_deref())?;
     ensure!(
-        given.is_some() || args.trace.is_none(),
+        input.is_some() || args.trace.is_none(),
         UsageError::new("--trace needs a prompt; add PROMPT, --prompt-ids or --prompts")
     );
-    let place = if args.prompt_ids.is_some() { "--prompt-ids" } else { "" }.to_owned();
-    Ok(given.map(|prompt| vec![FilePrompt { place, id: None, prompt }]))
+    let place = args.prompt_ids.is_some().then(|| "--prompt-ids".to_owned());
+    Ok(input.map(|input| vec![UnencodedPrompt { place, id: None, input }]))
 }
 
 /// Writes continuations to standard output.
@@ -94,13 +95,13 @@ struct Writer<'a> {
 impl Writer<'_> {
     /// Encodes the prompts. With `continue_on_error`, a failing prompt is reported at once, and is
     /// an error at the end.
-    fn prompts(&mut self, given: Vec<FilePrompt>) -> Result<Vec<Prompt>> {
+    fn encode_all(&mut self, unencoded: Vec<UnencodedPrompt>) -> Result<Vec<Prompt>> {
         if let Some(ids) = &self.args.prompt_ids {
             self.session.loaded.check_ids("--prompt-ids", ids)?;
         }
         let mut prompts = Vec::new();
-        for (index, given) in given.into_iter().enumerate() {
-            match self.prompt(index, given) {
+        for (index, prompt) in unencoded.into_iter().enumerate() {
+            match self.encode(index, prompt) {
                 Err(error) if self.continue_on_error => self.refuse(index, &error),
                 prompt => prompts.push(prompt?),
             }
@@ -108,8 +109,8 @@ impl Writer<'_> {
         Ok(prompts)
     }
 
-    fn prompt(&self, index: usize, given: FilePrompt) -> Result<Prompt> {
-        given.ready(index, self.session.loaded, self.args.special.chosen)
+    fn encode(&self, index: usize, prompt: UnencodedPrompt) -> Result<Prompt> {
+        prompt.encode(index, self.session.loaded, self.args.special.chosen)
     }
 
     fn prompt_loop(&mut self) -> Result<Outcome> {
@@ -128,9 +129,10 @@ impl Writer<'_> {
             // A failing prompt does not end the loop: report it, and ask for another.
             let typed = String::from_utf8(line)
                 .map_err(|_| anyhow!("what was typed is not UTF-8 text; set the terminal to UTF-8"));
-            let given = typed.map(|line| Given::Text(without_line_end(&line).to_owned()));
-            let given = given.map(|prompt| FilePrompt { place: String::new(), id: None, prompt });
-            match given.and_then(|given| self.prompt(prompt_index, given)).and_then(|prompt| self.answer(&prompt)) {
+            let input = typed.map(|line| PromptInput::Text(without_line_end(&line).to_owned()));
+            let unencoded = input.map(|input| UnencodedPrompt { place: None, id: None, input });
+            let prompt = unencoded.and_then(|prompt| self.encode(prompt_index, prompt));
+            match prompt.and_then(|prompt| self.answer(&prompt)) {
                 Err(error) if !error.chain().any(|cause| cause.is::<io::Error>()) => say_error(&error),
                 answered => answered?,
             }

@@ -200,15 +200,15 @@ impl TextArgs {
 
     /// The knobs that the flags set, without `--bad-words`, whose token ids need a tokenizer.
     pub(super) fn knobs_without_words(&self) -> Knobs {
-        fn given<T: Clone>(list: &[T]) -> Option<Vec<T>> {
+        fn non_empty<T: Clone>(list: &[T]) -> Option<Vec<T>> {
             (!list.is_empty()).then(|| list.to_vec())
         }
         let drafts = self.draft.is_some() || self.prompt_lookup;
         Knobs {
             strategy: self.strategy,
-            bad_words: given(&self.bad_words_ids),
-            suppress_tokens: given(&self.suppress),
-            logit_bias: given(&self.logit_bias),
+            bad_words: non_empty(&self.bad_words_ids),
+            suppress_tokens: non_empty(&self.suppress),
+            logit_bias: non_empty(&self.logit_bias),
             draft_tokens: drafts.then(|| self.draft_tokens.unwrap_or(DEFAULT_DRAFT_TOKENS)),
             ..self.table.0.clone()
         }
