@@ -26,8 +26,11 @@ pub struct Comparison {
     pub holds: bool,
 }
 
-/// The computation on a device in a precision: for each part, lists of numbers.
-type Compute = dyn Fn(&Device, FloatDType) -> Vec<Vec<Vec<f32>>>;
+/// For each part of a check, its lists of numbers, such as one for each parameter.
+pub(super) type Results = Vec<Vec<Vec<f32>>>;
+
+/// The computation on a device in a precision.
+type Compute = dyn Fn(&Device, FloatDType) -> Results;
 
 /// A kernel or a model to check.
 pub(super) struct Check {

@@ -6,7 +6,7 @@ use ember_kernels::cross_entropy::{Objective, loss};
 use ember_kernels::{argmax, is_cpu};
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Parameter, Positions, RecordedStep};
 
-use super::check::{Check, values};
+use super::check::{Check, Results, values};
 use crate::batch::batch_logits;
 use ember_training::step::gradient::{Passes, pass};
 use ember_training::step::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
@@ -17,8 +17,10 @@ const ROUNDINGS: f64 = 32.0;
 const BATCH: usize = 3;
 const TIME: usize = 65;
 const VOCAB: usize = 211;
-/// Tokens of the prompt; the rest of a window is decoded one by one.
+/// Tokens of the first row's prompt; the rest of its window is decoded one by one.
 const PROMPT: usize = 40;
+/// How many tokens shorter each row's prompt is than that of the row before.
+const SHORTER: usize = 7;
 const STEPS: usize = 4;
 const SEED: u64 = 1;
 
@@ -56,7 +58,7 @@ const PARTS: [&str; 7] = [
 ];
 
 /// The results of all [`PARTS`].
-fn compute(config: &GptConfig, device: &Device, precision: FloatDType) -> Vec<Vec<Vec<f32>>> {
+fn compute(config: &GptConfig, device: &Device, precision: FloatDType) -> Results {
     let model = |device: &Device| {
         let Ok(gpt) = Gpt::new(config, SEED, device) else { unreachable!("the shapes above are whole") };
         gpt.with_precision(precision)
@@ -91,24 +93,21 @@ fn best_tokens(gpt: &Gpt, batch: &Batch) -> Vec<Vec<f32>> {
 fn decoded(gpt: &Gpt, batch: &Batch, replayed: bool) -> Vec<Vec<f32>> {
     let mut cache = KvCache::new(gpt.config(), BATCH, BATCH * TIME, &gpt.device());
     let row = |row: usize| &batch.inputs[row * TIME..(row + 1) * TIME];
-    let prompts: Vec<&[u32]> = (0..BATCH).map(|i| &row(i)[..PROMPT - 7 * i]).collect();
+    let prompts: Vec<&[u32]> = (0..BATCH).map(|i| &row(i)[..PROMPT - SHORTER * i]).collect();
     let mut all = vec![values(gpt.forward_cached_last(&prompts, &[1; BATCH], &mut cache))];
+    let replays = replayed && !is_cpu(&gpt.device());
     let mut recorded: Option<RecordedStep> = None;
     for i in PROMPT..TIME {
-        let next: Vec<u32> = (0..BATCH).map(|r| row(r)[i - 7 * r]).collect();
-        let logits = match &mut recorded {
-            _ if !replayed || is_cpu(&gpt.device()) => {
-                gpt.forward_cached(&next.chunks(1).collect::<Vec<_>>(), &mut cache)
-            }
-            Some(step) => {
-                step.step(&next, &mut cache);
-                step.output()
-            }
-            none => match RecordedStep::record(gpt, &next, &mut cache, |logits| logits) {
-                Some(step) => none.insert(step).output(),
-                // The comparison reports the missing logits.
-                None => return all,
-            },
+        let next: Vec<u32> = (0..BATCH).map(|r| row(r)[i - SHORTER * r]).collect();
+        let logits = if !replays {
+            gpt.forward_cached(&next.chunks(1).collect::<Vec<_>>(), &mut cache)
+        } else if let Some(step) = &mut recorded {
+            step.step(&next, &mut cache);
+            step.output()
+        } else {
+            // The comparison reports the missing logits.
+            let Some(step) = RecordedStep::record(gpt, &next, &mut cache, |logits| logits) else { return all };
+            recorded.insert(step).output()
         };
         all.push(values(logits));
     }
