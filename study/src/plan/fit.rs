@@ -179,25 +179,19 @@ impl Constants {
     /// The start of the search. A constant that the points do not determine stays near it.
     const START: [f64; CONSTANTS] = [0.6, 3e4, 0.35, 1e5, 0.35, 50.0, 1.5, 0.5, 1.0, 3.0];
 
+    /// The most that each constant can be: `e` and `p` are shares, exponents stay moderate, and the
+    /// scales n0, d0 and s0 have no bound.
+    const MOST: [f64; CONSTANTS] = [1.0, f64::INFINITY, 2.0, f64::INFINITY, 2.0, f64::INFINITY, 4.0, 1.0, 4.0, 16.0];
+
     /// How strongly: a constant that is e times too large counts as much as a point with this
     /// error.
     const PULL: f64 = 0.055;
 
     /// From logarithms, so that every constant is positive.
     fn from_logarithms(at: &[f64; CONSTANTS]) -> Self {
-        let [e, n0, a, d0, b, s0, g, p, c, h] = at.map(|logarithm| logarithm.clamp(-20.0, 20.0).exp());
-        Self {
-            e: e.min(1.0),
-            n0,
-            a: a.min(2.0),
-            d0,
-            b: b.min(2.0),
-            s0,
-            g: g.min(4.0),
-            p: p.min(1.0),
-            c: c.min(4.0),
-            h: h.min(16.0),
-        }
+        let constant = |i: usize| at[i].clamp(-20.0, 20.0).exp().min(Self::MOST[i]);
+        let [e, n0, a, d0, b, s0, g, p, c, h] = from_fn(constant);
+        Self { e, n0, a, d0, b, s0, g, p, c, h }
     }
 
     /// The loss of a run, in nats per token.
