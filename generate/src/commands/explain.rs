@@ -128,6 +128,7 @@ fn tokens(text: &str) -> Result<usize, String> {
 pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     args.check(common.format)?;
     let notes = Notes::new(common.quiet);
+    // A wrong knob is refused before the slow loading of the model.
     args.config(&folder_settings(args.from.as_deref())?.knobs)?;
     let input = prompts::from_command_line(args.prompt.as_deref(), args.prompt_ids.as_deref())?;
     let input = input.ok_or_else(|| UsageError::new("explain needs a prompt; add PROMPT or --prompt-ids"))?;
