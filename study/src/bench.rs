@@ -17,7 +17,8 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::ledger::meter::{MeasuredBy, Meter, positive, timed};
-use crate::plan::{measure::Bench, speed::step_flops};
+use crate::plan::speed::step_flops;
+use crate::workbench::Bench;
 use ember_training::step::gradient::{Passes, accumulated, inputs, pass, pass_backward, pass_forward};
 use ember_training::{config::TrainConfig, config::precision::float_dtype, memory::counting};
 

@@ -5,7 +5,8 @@
 //! ([`ledger`]), its training speed ([`mod@bench`]), how it fares on its own words ([`exposure`]),
 //! and how much it copies from its training text ([`copied`]). For a text or a device, before
 //! training: what to train in a given time ([`plan`]), the text as a page ([`look`]), and whether
-//! the device computes what the CPU does ([`selfcheck`]). The pages share [`mod@page`].
+//! the device computes what the CPU does ([`selfcheck`]). The pages share [`mod@page`]; what times
+//! or measures steps of training takes them on a [`workbench`].
 
 mod batch;
 pub mod bench;
@@ -22,3 +23,4 @@ pub mod plot;
 pub mod selfcheck;
 mod stepper;
 pub mod timeline;
+pub mod workbench;

@@ -3,9 +3,8 @@
 use ember_data::prepare::Dataset;
 use ember_model::{GptConfig, device::Selected};
 
-use super::measure::Bench;
 use super::speed::step_flops;
-use crate::error::Result;
+use crate::{error::Result, workbench::Bench};
 use ember_training::config::TrainConfig;
 use ember_training::memory::keeping::keep_where_there_is_room;
 use ember_training::memory::prediction::{Kernels, training};

@@ -6,9 +6,10 @@ use ember_data::prepare::Dataset;
 use ember_model::device::Selected;
 use serde::Serialize;
 
-use super::{Proposal, measure::Bench};
+use super::{Proposal, measure};
 use crate::error::{Error, Result};
 use crate::ledger::meter::{MeasuredBy, Meter, positive};
+use crate::workbench::Bench;
 use ember_training::memory::prediction::{Kernels, Parts, training::Step};
 use ember_training::{run::text::windows, step::gradient::pass_forward};
 
@@ -80,7 +81,7 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected, go_on:
     };
     // A device's pool is read at the end of each phase, and the forward pass is one of them.
     let peak = (meter.peak()? - before).max(kept);
-    let timed = bench.time(Duration::from_secs(5))?;
+    let timed = measure::time(&mut bench, Duration::from_secs(5))?;
     // The loss keeps the logits' gradient in place of the logits, and of the same size.
     let logits_bytes = predicted.logits_bytes as i64;
     let activations = kept - logits_bytes;

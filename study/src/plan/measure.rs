@@ -1,20 +1,18 @@
 //! Measures how fast the device trains: short steps of a few candidates, timed.
 
-use std::{ops::Range, time::Duration, time::Instant};
+use std::time::{Duration, Instant};
 
-use burn::{module::Module, optim::GradientsParams, tensor::FloatDType};
-use ember_data::{prepare::Dataset, windows::TrainWindows, windows::ValWindows};
+use burn::{module::Module, tensor::FloatDType};
+use ember_data::prepare::Dataset;
 use ember_decoding::bench::median;
-use ember_kernels::is_cpu;
-use ember_model::{Gpt, GptConfig, device::Selected};
+use ember_model::device::Selected;
 
-use crate::error::{Error, Result, proceed_if};
-use crate::stepper::Stepper;
-use ember_training::config::{TrainConfig, precision::float_dtype};
+use crate::error::{Error, Result};
+use crate::workbench::Bench;
+use ember_training::config::TrainConfig;
 use ember_training::distributed::Alone;
 use ember_training::run::evaluate::{evaluate, evaluate_confidence};
 use ember_training::run::sample;
-use ember_training::step::gradient::{self, Passes};
 
 use super::candidate::Candidate;
 use super::speed::{Looking, Speed, Timed, step_flops};
@@ -22,156 +20,67 @@ use super::speed::{Looking, Speed, Timed, step_flops};
 /// Timed steps after the first, if there is time for so many.
 const STEPS: usize = 12;
 
-/// A model with everything that a step needs, in memory only.
-pub struct Bench<'a> {
-    stepper: Stepper,
-    shape: GptConfig,
-    windows: TrainWindows,
-    val_windows: ValWindows,
-    /// The current model; `None` while a step is taken.
-    pub gpt: Option<Gpt>,
-    on_gpu: bool,
-    step: u64,
-    go_on: &'a dyn Fn() -> bool,
+/// Times steps until `limit` has passed, at least three unless the device is very slow; on a GPU,
+/// steps that compile kernels do not count.
+///
+/// # Errors
+/// As [`Bench::gradient`].
+pub(super) fn time(bench: &mut Bench, limit: Duration) -> Result<Timed> {
+    let mut began = Instant::now();
+    let mut first_s = bench.timed_step()?;
+    if bench.on_gpu {
+        // The moments exist from the second step on, and the kernels that update them are compiled
+        // then.
+        first_s += bench.timed_step()?;
+        began = Instant::now();
+    }
+    let (mut steps_s, mut total_s) = (Vec::new(), 0.0);
+    while steps_s.len() < STEPS
+        && (steps_s.is_empty() || began.elapsed() + Duration::from_secs_f64(total_s / steps_s.len() as f64) < limit)
+    {
+        let step_s = bench.timed_step()?;
+        steps_s.push(step_s);
+        total_s += step_s;
+    }
+    // On a GPU, single steps may still compile kernels.
+    let step_s = if bench.on_gpu { median(&steps_s).unwrap_or(0.0) } else { total_s / steps_s.len() as f64 };
+    let config = bench.config();
+    let TrainConfig { n_layer, n_embd, context_length, .. } = *config;
+    let (windows, flops) = (config.windows_per_step(), step_flops(config, &bench.shape));
+    Ok(Timed { n_layer, n_embd, context_length, windows, flops, first_s, step_s })
 }
 
-impl<'a> Bench<'a> {
-    /// The model of this shape, which `config` describes, with its initial weights, on these
-    /// windows; `go_on` is called before each pass of a step.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn new(
-        config: &TrainConfig,
-        shape: &GptConfig,
-        (windows, val_windows): (TrainWindows, ValWindows),
-        selected: &Selected,
-        go_on: &'a dyn Fn() -> bool,
-    ) -> Result<Self> {
-        let gpt = Gpt::new(shape, config.seed, &selected.device.clone().autodiff())?;
-        let gpt = Some(gpt.with_precision(float_dtype(config.precision)));
-        let (stepper, shape, on_gpu) = (Stepper::new(config), shape.clone(), !is_cpu(&selected.device));
-        Ok(Self { stepper, shape, windows, val_windows, gpt, on_gpu, step: 0, go_on })
-    }
-
-    /// The windows of the next step.
-    pub fn windows(&self) -> (&TrainWindows, Range<u64>) {
-        let count = self.stepper.config.windows_per_step() as u64;
-        (&self.windows, self.step * count..(self.step + 1) * count)
-    }
-
-    /// How they go through the model.
-    ///
-    /// # Errors
-    /// When an earlier step failed.
-    pub fn passes(&self) -> Result<Passes> {
-        Ok(self.stepper.passes(self.gpt.as_ref().ok_or(Error::NoModel)?, self.step))
-    }
-
-    /// Asks whether to go on, before each pass.
-    ///
-    /// # Errors
-    /// When `go_on` says to stop.
-    pub fn proceed(&self) -> Result<()> {
-        proceed_if((self.go_on)())
-    }
-
-    /// The gradient of the next step.
-    ///
-    /// # Errors
-    /// When the tokens cannot be read, or `go_on` says to stop.
-    pub fn gradient(&self) -> Result<GradientsParams> {
-        let (windows, range) = self.windows();
-        let gpt = self.gpt.as_ref().ok_or(Error::NoModel)?;
-        let whole = gradient::of_windows(gpt, windows, range, self.passes()?, &|| !(self.go_on)())?;
-        Ok(whole.ok_or(Error::Stopped)?.gradients)
-    }
-
-    /// Takes a step along a gradient, which does not change the weights. Returns false if the
-    /// gradient must be computed again, because it overflowed in float16: then no step is taken.
-    ///
-    /// # Errors
-    /// When an earlier step failed.
-    pub fn follow(&mut self, gradients: GradientsParams) -> Result<bool> {
-        let gpt = self.gpt.take().ok_or(Error::NoModel)?;
-        let (gpt, is_taken) = self.stepper.follow(gpt, gradients);
-        self.gpt = Some(gpt);
-        self.step += u64::from(is_taken);
-        Ok(is_taken)
-    }
-
-    /// Seconds of a whole step. The norm and the loss are read back, so a GPU has finished.
-    ///
-    /// # Errors
-    /// As [`Self::gradient`].
-    pub fn timed_step(&mut self) -> Result<f64> {
-        let began = Instant::now();
-        while !self.follow(self.gradient()?)? {}
-        Ok(began.elapsed().as_secs_f64())
-    }
-
-    /// Times steps until `limit` has passed, at least three unless the device is very slow; on a
-    /// GPU, steps that compile kernels do not count.
-    ///
-    /// # Errors
-    /// As [`Self::gradient`].
-    pub fn time(&mut self, limit: Duration) -> Result<Timed> {
-        let mut began = Instant::now();
-        let mut first_s = self.timed_step()?;
-        if self.on_gpu {
-            // The moments exist from the second step on, and the kernels that update them are
-            // compiled then.
-            first_s += self.timed_step()?;
-            began = Instant::now();
-        }
-        let (mut steps_s, mut total_s) = (Vec::new(), 0.0);
-        while steps_s.len() < STEPS
-            && (steps_s.is_empty() || began.elapsed() + Duration::from_secs_f64(total_s / steps_s.len() as f64) < limit)
-        {
-            let step_s = self.timed_step()?;
-            steps_s.push(step_s);
-            total_s += step_s;
-        }
-        // On a GPU, single steps may still compile kernels.
-        let step_s = if self.on_gpu { median(&steps_s).unwrap_or(0.0) } else { total_s / steps_s.len() as f64 };
-        let config = &self.stepper.config;
-        let TrainConfig { n_layer, n_embd, context_length, .. } = *config;
-        let (windows, flops) = (config.windows_per_step(), step_flops(config, &self.shape));
-        Ok(Timed { n_layer, n_embd, context_length, windows, flops, first_s, step_s })
-    }
-
-    /// Times an evaluation and a sample, and returns also the seconds spent compiling a GPU's
-    /// kernels for them.
-    ///
-    /// # Errors
-    /// When the model cannot score.
-    fn time_looking(&self, dataset: &Dataset) -> Result<(Looking, f64)> {
-        let Some(gpt) = &self.gpt else { return Err(Error::NoModel) };
-        let config = &self.stepper.config;
-        let plain = gpt.valid().with_precision(FloatDType::F32);
-        let windows = if self.on_gpu { EVALUATED_ON_GPU.div_ceil(config.context_length) } else { 4 };
-        let some = self.val_windows.evenly_spaced(windows);
-        let evaluate = || match config.calibrate {
-            true => evaluate_confidence(&plain, &some, &Alone, &|| false).map(drop),
-            false => evaluate(&plain, &some, &Alone, &|| false).map(drop),
-        };
-        let sampling = sample::sampling(&dataset.manifest, &dataset.tokenizer);
-        let few = TrainConfig { sample_tokens: 8, sample_prompts: vec![String::new()], ..config.clone() };
-        let write = || sample::samples(&plain, &dataset.tokenizer, sampling, &few, 0, &|| false).map(drop);
-        let began = Instant::now();
-        if self.on_gpu {
-            evaluate()?;
-            write()?;
-        }
-        let compiled_s = began.elapsed().as_secs_f64();
-        let began = Instant::now();
+/// Times an evaluation and a sample, and returns also the seconds spent compiling a GPU's kernels
+/// for them.
+///
+/// # Errors
+/// When the model cannot score.
+fn time_looking(bench: &Bench, dataset: &Dataset) -> Result<(Looking, f64)> {
+    let Some(gpt) = &bench.gpt else { return Err(Error::NoModel) };
+    let config = bench.config();
+    let plain = gpt.valid().with_precision(FloatDType::F32);
+    let windows = if bench.on_gpu { EVALUATED_ON_GPU.div_ceil(config.context_length) } else { 4 };
+    let some = bench.val_windows.evenly_spaced(windows);
+    let evaluate = || match config.calibrate {
+        true => evaluate_confidence(&plain, &some, &Alone, &|| false).map(drop),
+        false => evaluate(&plain, &some, &Alone, &|| false).map(drop),
+    };
+    let sampling = sample::sampling(&dataset.manifest, &dataset.tokenizer);
+    let few = TrainConfig { sample_tokens: 8, sample_prompts: vec![String::new()], ..config.clone() };
+    let write = || sample::samples(&plain, &dataset.tokenizer, sampling, &few, 0, &|| false).map(drop);
+    let began = Instant::now();
+    if bench.on_gpu {
         evaluate()?;
-        let evaluate_token_s = began.elapsed().as_secs_f64() / (some.len() as f64 * some.context_length() as f64);
-        let began = Instant::now();
         write()?;
-        let sample_token_s = began.elapsed().as_secs_f64() / few.sample_tokens as f64;
-        Ok((Looking { evaluate_token_s, sample_token_s }, compiled_s))
     }
+    let compiled_s = began.elapsed().as_secs_f64();
+    let began = Instant::now();
+    evaluate()?;
+    let evaluate_token_s = began.elapsed().as_secs_f64() / (some.len() as f64 * some.context_length() as f64);
+    let began = Instant::now();
+    write()?;
+    let sample_token_s = began.elapsed().as_secs_f64() / few.sample_tokens as f64;
+    Ok((Looking { evaluate_token_s, sample_token_s }, compiled_s))
 }
 
 /// Tokens evaluated in a measurement on a GPU: with fewer, most of the time would be overhead.
@@ -181,9 +90,9 @@ const EVALUATED_ON_GPU: usize = 16 << 10;
 /// some forty kernels within that.
 const MAX_TOKEN_S: f64 = 0.02;
 
-/// As [`Bench::time_looking`], without running what would compile for minutes: a forward pass is a
-/// third of a step, and a token of one row takes as long as one of a few rows, since nearly all of
-/// it is overhead.
+/// As [`time_looking`], without running what would compile for minutes: a forward pass is a third
+/// of a step, and a token of one row takes as long as one of a few rows, since nearly all of it is
+/// overhead.
 fn guess_looking(timed: &Timed) -> Looking {
     let tokens = (timed.windows * timed.context_length) as f64;
     let forward_s = timed.step_s / 3.0;
@@ -224,13 +133,13 @@ pub fn speed(
             continue;
         }
         let mut bench = candidate.bench(dataset, selected, go_on)?;
-        let timed = bench.time(share)?;
+        let timed = time(&mut bench, share)?;
         if bench.on_gpu {
             speed.compiled_s += timed.first_s;
         }
         if number == 0 {
             let (looking, compiled_s) = match speed.compiled_s < limits.compiling.as_secs_f64() {
-                true => bench.time_looking(dataset)?,
+                true => time_looking(&bench, dataset)?,
                 false => (guess_looking(&timed), 0.0),
             };
             speed.looking = looking;

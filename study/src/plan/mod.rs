@@ -76,7 +76,7 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
     let compiles_in_time = is_cpu(&selected.device) || speed.compiled_s + compiles_s < compiling.as_secs_f64();
     if !known && 4.0 * best.step_s < left && compiles_in_time {
         let began = Instant::now();
-        speed.add(chosen.bench(dataset, selected, request.go_on)?.time(Duration::from_secs_f64(left))?);
+        speed.add(measure::time(&mut chosen.bench(dataset, selected, request.go_on)?, Duration::from_secs_f64(left))?);
         speed.measured_s += began.elapsed().as_secs_f64();
         best = planner.best(&candidates, &speed)?;
     }

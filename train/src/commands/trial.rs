@@ -10,7 +10,7 @@ use ember_model::device;
 
 use super::bench::random_windows;
 use crate::prelude::*;
-use ember_study::{ledger::meter::wait_for, plan::measure::Bench};
+use ember_study::{ledger::meter::wait_for, workbench::Bench};
 use ember_training::{config::TrainConfig, memory::fit::Fit};
 
 /// Arguments of `first-steps`.
