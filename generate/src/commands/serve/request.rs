@@ -281,28 +281,39 @@ impl<'a> Parameters<'a> {
 
     /// Converts a knob error, with the names under which the knobs were sent.
     fn knob_error(&self, error: &KnobError) -> ApiError {
-        let message = match error {
-            KnobError::OutOfRange { knob, value } if knob.name == "num_return_sequences" => {
-                format!("{} is {value}; it must be from 1 to {MAX_TEXTS}", knob.name)
-            }
-            error => error.to_string(),
+        let ignored = |who: &str, knob: &Knob| match self.sent_as(knob.name) {
+            Some(name) => ApiError::param(name, format!("{who} ignores {name}; leave it out")),
+            None => ApiError::invalid(format!("{who} ignores {}", knob.label)),
         };
-        let message = self.sent().fold(message, |message, (name, knob)| message.replace(knob.name, name));
-        let at_fault = match error {
-            KnobError::OutOfRange { knob, .. }
-            | KnobError::Ignored { knob, .. }
-            | KnobError::Greedy { knob }
-            | KnobError::GreedyStack { knob, .. } => self.sent().find(|(_, other)| other.name == knob.name),
+        match error {
+            KnobError::OutOfRange { knob, value } => self.out_of_range(knob, value),
+            KnobError::Ignored { knob, strategy, .. } => ignored(strategy.words(), knob),
+            KnobError::Greedy { knob } => ignored("a temperature of 0 means greedy, which", knob),
+            KnobError::GreedyStack { semantics, knob } => {
+                let stack = semantics.stack();
+                ignored(&format!("{stack} has a temperature of 0 by default, which means greedy and"), knob)
+            }
             KnobError::Contradiction(Contradiction::Drafts(_)) => {
-                return ApiError::param("draft_tokens", format!("{message}; leave draft_tokens out"));
+                ApiError::param("draft_tokens", format!("{error}; leave draft_tokens out"))
             }
-            _ => None,
+            // The message may name several knobs.
+            error => {
+                let own_names = error.to_string();
+                ApiError::invalid(self.sent().fold(own_names, |message, (name, knob)| message.replace(knob.name, name)))
+            }
+        }
+    }
+
+    /// The error of a knob with a value out of its range.
+    fn out_of_range(&self, knob: &Knob, value: &str) -> ApiError {
+        let range = match knob.name {
+            "num_return_sequences" => format!("from 1 to {MAX_TEXTS}"),
+            _ => knob.range.words(),
         };
-        let Some((name, knob)) = at_fault else { return ApiError::invalid(message) };
-        // The message names the ignored knob by its label.
-        match message.strip_suffix(&format!(" ignores {}", knob.label)) {
-            Some(who) => ApiError::param(name, format!("{who} ignores {name}; leave it out")),
-            None => ApiError::param(name, message),
+        let message = |name: &str| format!("{name} is {value}; it must be {range}");
+        match self.sent_as(knob.name) {
+            Some(name) => ApiError::param(name, message(name)),
+            None => ApiError::invalid(message(knob.name)),
         }
     }
 
