@@ -137,7 +137,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
 
 /// The grammar that the answer must follow: `response_format`, or one of the grammar parameters.
 fn grammar(parameters: &Parameters) -> Result<Option<Grammar>, ApiError> {
-    let other = parameters.grammar(Some("grammar"))?;
+    let other = parameters.grammar()?;
     let Some(format) = parameters.get("response_format") else { return Ok(other) };
     let schema = match format.get("type").and_then(Value::as_str) {
         Some("text") => return Ok(other),

@@ -88,7 +88,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
     let parsed = ParsedRequest {
         scores_prompts: echo && logprobs.is_some(),
         generates,
-        ..parameters.parsed_request("prompt", prompts, config, logprobs, parameters.grammar(None)?)?
+        ..parameters.parsed_request("prompt", prompts, config, logprobs, parameters.grammar()?)?
     };
     let mut parsed = parsed.check_repeated(if echo { sent.iter().map(|prompt| prompt.text.len()).sum() } else { 0 })?;
     let replay = parameters.is_on("replay")?.then(|| header(server, model, &parameters, &parsed)).transpose()?;

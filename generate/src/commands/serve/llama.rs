@@ -116,8 +116,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
     let special = parameters.special(SpecialTokens::Text)?;
     let prompts = prompts(model, parameters.get("prompt"), special)?;
     let logprobs = (probs > 0).then_some(probs);
-    let parsed =
-        parameters.parsed_request("prompt", prompts, config, logprobs, parameters.grammar(Some("grammar"))?)?;
+    let parsed = parameters.parsed_request("prompt", prompts, config, logprobs, parameters.grammar()?)?;
     let mut settings = settings(model, &parsed.config);
     if !generates {
         (settings["max_new_tokens"], settings["n_predict"]) = (json!(0), json!(0));

@@ -358,9 +358,9 @@ impl<'a> Parameters<'a> {
         parsed.with_trace("trace", self.count("trace")?.unwrap_or(0))?.check_end(written)
     }
 
-    /// The grammar that the text must follow; `gbnf` names the parameter for llama.cpp's grammars,
-    /// if the dialect has one.
-    pub(super) fn grammar(&self, gbnf: Option<&str>) -> Result<Option<Grammar>, ApiError> {
+    /// The grammar that the text must follow, from whichever of the four parameters is set. Where
+    /// the dialect has no `grammar`, in llama.cpp's notation, [`Self::new`] has refused it.
+    pub(super) fn grammar(&self) -> Result<Option<Grammar>, ApiError> {
         let text = |name: &'static str| match self.get(name) {
             None => Ok(None),
             Some(Value::String(text)) if text.is_empty() => Ok(None),
@@ -377,10 +377,7 @@ impl<'a> Parameters<'a> {
             text("regex")?.map(|text| Grammar::regex("regex", &text).map_err(refused("regex"))),
             text("json_schema")?.map(|text| Grammar::json_schema("json_schema", &text).map_err(refused("json_schema"))),
             text("lark_grammar")?.map(|text| lark("lark_grammar", text)),
-            match gbnf {
-                Some(_) => text("grammar")?.map(|text| lark("grammar", gbnf::to_lark(&text)?)),
-                None => None,
-            },
+            text("grammar")?.map(|text| lark("grammar", gbnf::to_lark(&text)?)),
         ];
         let mut found = found.into_iter().flatten();
         let first = found.next().transpose()?;
