@@ -18,7 +18,8 @@ pub(super) const MAX_BODY_BYTES: usize = 1 << 20;
 /// Timeout for receiving a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Deepest nesting of lists and objects: JSON schemas need some.
+/// Deepest nesting of lists and objects: JSON schemas need some, but what reads a value may recurse
+/// into it.
 const MAX_DEPTH: usize = 64;
 
 /// KiB of bodies that all requests may hold at once, while received and while parsed; the parsed
@@ -77,7 +78,7 @@ impl<S: Sync> FromRequest<S> for Object {
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let (bytes, room) = read_within(BODY_TIMEOUT, request.into_body()).await?;
         match serde_json::from_slice(&bytes) {
-            Ok(Value::Object(_)) if depth(&bytes) > MAX_DEPTH => {
+            Ok(ref value @ Value::Object(_)) if depth(value) > MAX_DEPTH => {
                 Err(ApiError::invalid(format!("the body's lists and objects are nested more than {MAX_DEPTH} deep")))
             }
             Ok(Value::Object(mut object)) => {
@@ -115,21 +116,14 @@ async fn read(body: Body) -> Result<(Vec<u8>, Vec<SemaphorePermit<'static>>), Ap
     Ok((bytes, room))
 }
 
-/// The deepest nesting of brackets in a JSON text.
-fn depth(json: &[u8]) -> usize {
-    let (mut deepest, mut now, mut in_string, mut is_escaped) = (0usize, 0usize, false, false);
-    for byte in json {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if in_string => is_escaped = true,
-            b'"' => in_string = !in_string,
-            b'[' | b'{' if !in_string => now += 1,
-            b']' | b'}' if !in_string => now = now.saturating_sub(1),
-            _ => {}
-        }
-        deepest = deepest.max(now);
+/// How deep lists and objects are nested in a value. serde_json reads no value deeper than 128,
+/// which bounds the recursion.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 0,
     }
-    deepest
 }
 
 #[cfg(test)]
