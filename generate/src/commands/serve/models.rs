@@ -134,6 +134,18 @@ struct EngineMetrics {
     ended: Passes,
 }
 
+impl EngineMetrics {
+    /// Moves engines that have ended since the last call from `running` to `ended`.
+    fn settle(&mut self) {
+        let Self { running, ended } = self;
+        running.retain_mut(|handle| {
+            let last = handle.final_metrics();
+            *ended = last.map_or(*ended, |metrics| ended.plus(metrics));
+            last.is_none()
+        });
+    }
+}
+
 /// Forward passes of models, and the tokens in them.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Passes {
@@ -167,9 +179,16 @@ impl Models {
     /// When two models have the same name.
     pub(super) fn new(served: Served, options: LoadOptions) -> Result<Self> {
         served.check_names()?;
-        let (loaded, load_lock, engine_metrics, template_reported) = Default::default();
-        let (notes, created) = (Notes::new(true), now());
-        Ok(Self { served, options, loaded, load_lock, engine_metrics, template_reported, notes, created })
+        Ok(Self {
+            served,
+            options,
+            loaded: Mutex::default(),
+            load_lock: Arc::default(),
+            engine_metrics: Mutex::default(),
+            template_reported: Mutex::default(),
+            notes: Notes::new(true),
+            created: now(),
+        })
     }
 
     /// All models available now.
@@ -267,8 +286,9 @@ impl Models {
 
     /// Number of models that occupy memory: loaded ones, and evicted ones whose engine still runs.
     pub(super) fn engine_count(&self) -> usize {
-        self.passes();
-        lock(&self.engine_metrics).running.len()
+        let mut engine_metrics = lock(&self.engine_metrics);
+        engine_metrics.settle();
+        engine_metrics.running.len()
     }
 
     /// Type in which the matrices are stored.
@@ -291,12 +311,8 @@ impl Models {
     /// Passes since the server started.
     pub(super) fn passes(&self) -> Passes {
         let mut engine_metrics = lock(&self.engine_metrics);
-        let EngineMetrics { running, ended } = &mut *engine_metrics;
-        running.retain_mut(|handle| {
-            let last = handle.final_metrics();
-            *ended = last.map_or(*ended, |metrics| ended.plus(metrics));
-            last.is_none()
-        });
+        engine_metrics.settle();
+        let EngineMetrics { running, ended } = &*engine_metrics;
         running.iter().fold(*ended, |passes, handle| passes.plus(handle.metrics()))
     }
 
