@@ -85,11 +85,11 @@ pub(super) async fn props(
         // Flags without which a command line would compute differently.
         let weights = server.models.weights();
         let weights = (weights != WeightType::F32).then(|| format!("--weights {}", weights.name()));
-        let device = (server.device != DeviceChoice::Auto).then(|| format!("--device {}", server.device));
+        let device = (server.setup.device != DeviceChoice::Auto).then(|| format!("--device {}", server.setup.device));
         let flags: Vec<String> = weights.into_iter().chain(device).collect();
         // The defaults of `/completion`.
         let mut params = llama::defaults(server, model)?;
-        params["seed"] = server.seed.map_or(json!(-1), |seed| json!(seed));
+        params["seed"] = server.setup.seed.map_or(json!(-1), |seed| json!(seed));
         Ok(json!({
             "default_generation_settings": { "n_ctx": shape.context_length, "params": params },
             "total_slots": server.slots().len(),
@@ -97,7 +97,7 @@ pub(super) async fn props(
             "model_alias": model.name,
             "models": names,
             "folders": folders,
-            "folder": server.from,
+            "folder": server.setup.from,
             "n_ctx": shape.context_length,
             "n_params": shape.parameters(),
             "n_vocab": shape.vocab_size,

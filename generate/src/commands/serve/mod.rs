@@ -60,7 +60,7 @@ use ember_model::device;
 use models::{LoadOptions, Model, Models};
 use names::{NamedFolder, Served};
 pub use running::Running;
-use server::Server;
+use server::{Server, Setup};
 
 /// The flags of `serve`.
 #[derive(Args, Debug)]
@@ -157,16 +157,8 @@ Open the address in a browser to write with the model. The API is OpenAI's and l
 pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let keys = args.api_key_file.as_deref().map(guard::keys).transpose()?;
-    ensure!(
-        args.host.is_loopback() || keys.is_some() || args.insecure,
-        UsageError::new(format!(
-            "--host {}: others can reach this address; add --api-key-file FILE, or --insecure to let everybody use the model",
-            args.host
-        ))
-    );
-    // The engines run on threads outside the pool of the commands, so they use the global pool.
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).stack_size(16 << 20);
-    pool.build_global().context("cannot start threads")?;
+    check_exposed(args, keys.is_some())?;
+    start_pool()?;
     let named = args.model.iter().map(NamedFolder::resolved).collect::<Result<Vec<_>>>()?;
     if args.serves_run() {
         run_folder::find(args.from.as_deref())?; // report a missing run before waiting for the device
@@ -182,24 +174,50 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     };
     let log = args.log_requests.as_deref().map(log::RequestLog::open).transpose()?;
     let (models, first) = open(args, named, &options, notes)?;
-    // The page shows it in commands to type at a shell.
-    let from = args.from.as_deref().unwrap_or(&first.folder).display().to_string();
+    let setup = Setup {
+        from: args.from.as_deref().unwrap_or(&first.folder).display().to_string(),
+        log,
+        seed: common.seed,
+        device: common.device,
+        device_kind: selected.id.split(':').next().unwrap_or_default().to_owned(),
+        device_name: selected.name,
+    };
     print_models(&models, &first, &notes);
     drop(first); // so that it can be evicted like any other
     let listener = TcpListener::bind(SocketAddr::new(args.host, args.port))
         .with_context(|| format!("cannot listen on {}:{}; choose another --port", args.host, args.port))?;
     let address = listener.local_addr().context("cannot listen")?;
     let guard = guard::Guard::new(keys, args.cors.clone());
-    let mut server = Server::new(models, args.at_once.into(), args.queue.into());
-    server.from = from;
-    server.log = log;
-    server.seed = common.seed;
-    server.device = common.device;
-    server.device_kind = selected.id.split(':').next().unwrap_or_default().to_owned();
-    server.device_name = selected.name;
-    let server = Arc::new(server);
+    let server = Arc::new(Server::new(models, setup, args.at_once.into(), args.queue.into()));
     let app = router(Arc::clone(&server), Arc::new(guard), &args.without);
     let runtime = listen::runtime()?;
+    announce(address, args, common, &notes)?;
+    let _wait = CompileProgress::in_lines(KERNELS_OF_A_TEXT, common.quiet);
+    listen::serve(runtime, listener, app, interrupt, move || server.is_idle())?;
+    Ok(Outcome::Done)
+}
+
+/// Refuses to serve everybody who reaches the address, unless that is asked for.
+fn check_exposed(args: &ServeArgs, has_keys: bool) -> Result<()> {
+    ensure!(
+        args.host.is_loopback() || has_keys || args.insecure,
+        UsageError::new(format!(
+            "--host {}: others can reach this address; add --api-key-file FILE, or --insecure to let everybody use the model",
+            args.host
+        ))
+    );
+    Ok(())
+}
+
+/// Starts the global pool, as large as that of the commands: the engines run on threads outside the
+/// latter, so they use the global one.
+fn start_pool() -> Result<()> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).stack_size(16 << 20);
+    pool.build_global().context("cannot start threads")
+}
+
+/// Says where the server listens.
+fn announce(address: SocketAddr, args: &ServeArgs, common: &CommonArgs, notes: &Notes) -> Result<()> {
     notes.say(format!("listening on http://{address}; Ctrl-C stops the server once running requests have finished"));
     if args.port == 0 && common.quiet {
         // The caller has no other way to learn the port.
@@ -207,9 +225,7 @@ pub(crate) fn run(args: &ServeArgs, common: &CommonArgs, interrupt: &Interrupt) 
         writeln!(out, "http://{address}")?;
         out.flush()?;
     }
-    let _wait = CompileProgress::in_lines(KERNELS_OF_A_TEXT, common.quiet);
-    listen::serve(runtime, listener, app, interrupt, move || server.is_idle())?;
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 impl ServeArgs {

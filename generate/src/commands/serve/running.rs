@@ -13,7 +13,7 @@ use ember_model::WeightType;
 use super::guard::Guard;
 use super::models::{LoadOptions, Models};
 use super::names::{NamedFolder, Served};
-use super::server::Server;
+use super::server::{Server, Setup};
 use super::{listen, router};
 
 /// A server of one model on the CPU, on a free port; dropping this stops it.
@@ -50,7 +50,7 @@ impl Running {
         };
         let tiny = NamedFolder { name: "tiny".to_owned(), folder: folder.to_owned() };
         let models = Models::new(Served { folders: vec![tiny], run: None }, options)?;
-        let server = Arc::new(Server::new(models, at_once, queue));
+        let server = Arc::new(Server::new(models, Setup::default(), at_once, queue));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
         let address = listener.local_addr().context("cannot listen")?;
         let app = router(Arc::clone(&server), Arc::new(Guard::new(keys, origins)), &[]);

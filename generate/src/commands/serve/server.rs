@@ -33,18 +33,9 @@ const MAX_HELD_CANDIDATES: usize = if cfg!(test) { MAX_CANDIDATES } else { 4 * M
 pub(super) struct Server {
     pub(super) models: Models,
     pub(super) counts: Counts,
-    /// The value of `--from`; the page shows it in commands to type at a shell.
-    pub(super) from: String,
-    pub(super) log: Option<RequestLog>,
-    /// The requested device.
-    pub(super) device: DeviceChoice,
-    /// The kind and name of the device in use.
-    pub(super) device_kind: String,
-    pub(super) device_name: String,
+    pub(super) setup: Setup,
     /// The error of the device, once it has failed.
     pub(super) device_problem: OnceLock<String>,
-    /// The seed of requests that set none; random if `None`.
-    pub(super) seed: Option<u64>,
     pub(super) began: Instant,
     /// Free places in the queue, which counts waiting and active requests.
     queue: Arc<Semaphore>,
@@ -64,6 +55,21 @@ pub(super) struct Server {
     requests: AtomicU64,
     /// Random per server, so that the ids of two servers differ.
     salt: RandomState,
+}
+
+/// What the server was started with, and on which device. Servers in tests have the default.
+#[derive(Default)]
+pub(super) struct Setup {
+    /// The value of `--from`; the page shows it in commands to type at a shell.
+    pub(super) from: String,
+    pub(super) log: Option<RequestLog>,
+    /// The seed of requests that set none; random if `None`.
+    pub(super) seed: Option<u64>,
+    /// The requested device.
+    pub(super) device: DeviceChoice,
+    /// The kind and name of the device in use.
+    pub(super) device_kind: String,
+    pub(super) device_name: String,
 }
 
 /// A request in a slot.
@@ -118,17 +124,12 @@ impl Drop for Slot {
 
 impl Server {
     /// `at_once` requests generate at the same time; `queue` more can wait.
-    pub(super) fn new(models: Models, at_once: usize, queue: usize) -> Self {
+    pub(super) fn new(models: Models, setup: Setup, at_once: usize, queue: usize) -> Self {
         Self {
             models,
             counts: Counts::default(),
-            from: String::new(),
-            device: DeviceChoice::Auto,
-            device_kind: String::new(),
-            device_name: String::new(),
+            setup,
             device_problem: OnceLock::new(),
-            log: None,
-            seed: None,
             began: Instant::now(),
             queue: Arc::new(Semaphore::new(at_once + queue)),
             capacity: at_once + queue,
@@ -209,6 +210,6 @@ impl Server {
 
     /// The seed of a request that sets none.
     pub(super) fn default_seed(&self) -> u64 {
-        self.seed.unwrap_or_else(|| RandomState::new().hash_one(self.requests.load(Ordering::Relaxed)) >> 32)
+        self.setup.seed.unwrap_or_else(|| RandomState::new().hash_one(self.requests.load(Ordering::Relaxed)) >> 32)
     }
 }

@@ -270,7 +270,7 @@ impl Writer {
         if let Some(problem) = error.and_then(ApiError::of_device) {
             self.server.device_has_failed(problem);
         }
-        if let Some(log) = &self.server.log {
+        if let Some(log) = &self.server.setup.log {
             log.line(json!({
                 "model": self.model.name, "prompts": self.parsed.prompts, "config": self.parsed.config,
                 "prompt_tokens": prompt_tokens, "cached_tokens": cached_tokens, "written_tokens": written_tokens,

@@ -27,7 +27,7 @@ fn server() -> Arc<Server> {
     let (device, weights) = (Device::flex(), WeightType::F32);
     let options = LoadOptions { device, weights, tokens_per_step: 1, cache_bytes: 0, max_bytes: 0 };
     let served = Served { folders: Vec::new(), run: None };
-    Arc::new(Server::new(Models::new(served, options).unwrap(), SLOTS, REQUESTS))
+    Arc::new(Server::new(Models::new(served, options).unwrap(), Setup::default(), SLOTS, REQUESTS))
 }
 
 fn active_request(number: usize) -> ActiveRequest {
