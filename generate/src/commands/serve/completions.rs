@@ -85,12 +85,12 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
     let sent = prompts(model, parameters.get("prompt"), parameters.special(SpecialTokens::Text)?)?;
     let prompts = sent.iter().map(|prompt| prompt.ids.clone()).collect();
     let echo = parameters.is_on("echo")?;
-    let parsed = ParsedRequest {
+    let mut parsed = ParsedRequest {
         scores_prompts: echo && logprobs.is_some(),
         generates,
         ..parameters.parsed_request("prompt", prompts, config, logprobs, parameters.grammar()?)?
     };
-    let mut parsed = parsed.check_repeated(if echo { sent.iter().map(|prompt| prompt.text.len()).sum() } else { 0 })?;
+    parsed.check_repeated(if echo { sent.iter().map(|prompt| prompt.text.len()).sum() } else { 0 })?;
     let replay = parameters.is_on("replay")?.then(|| header(server, model, &parameters, &parsed)).transpose()?;
     if replay.is_some() {
         let candidates = TRACED_CANDIDATES.max(parsed.config.logprobs);

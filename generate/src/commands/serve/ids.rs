@@ -1,6 +1,6 @@
 //! Parses the parts of a request that name tokens, by id or as text.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::{GenerationConfig, Knobs};
@@ -15,9 +15,8 @@ use super::request::{Parameters, find, list};
 pub(super) const MAX_SEQUENCES: usize = 16_384;
 
 impl Parameters<'_> {
-    /// Checks how many sequences of tokens are banned or biased. A token that is banned several
-    /// times counts once, as with biases; that bounds these by the vocabulary.
-    pub(super) fn check_sequences(&self, config: &mut GenerationConfig) -> Result<(), ApiError> {
+    /// Checks how many sequences of tokens are banned or biased.
+    pub(super) fn check_sequences(&self, config: &GenerationConfig) -> Result<(), ApiError> {
         let biased = config.logit_bias.iter().filter(|(ids, _)| ids.len() > 1).count();
         for (key, default, count) in
             [("bad_words_ids", "bad_words", config.bad_words.len()), ("sequence_bias", "sequence_bias", biased)]
@@ -28,8 +27,6 @@ impl Parameters<'_> {
                 return Err(ApiError::param(name, message));
             }
         }
-        let mut known = HashSet::new();
-        config.suppress_tokens.retain(|id| known.insert(*id));
         Ok(())
     }
 
@@ -51,53 +48,21 @@ impl Parameters<'_> {
     /// Parses `logit_bias`: an object from ids or texts to numbers, or a list of such pairs, in
     /// which strings are texts. Returns the tokens whose value is false: they are banned.
     pub(super) fn logit_bias(&self, value: &Value, knobs: &mut Knobs) -> Result<Vec<u32>, ApiError> {
-        let wrong =
-            || ApiError::wrong_type("logit_bias", "an object or a list of pairs: token ids or texts, with numbers");
-        let pair = |pair: &Value| match pair.as_array().map(Vec::as_slice) {
-            Some([token, bias]) => Some((token.clone(), bias.clone())),
-            _ => None,
-        };
-        // A key that is a number but not an id is not a text either.
-        let other = |key: &str| key.parse::<Number>().map_or_else(|_| Value::from(key), Value::from);
-        let token = |key: &str| key.parse::<u32>().map_or_else(|_| other(key), Value::from);
-        let pairs = match value {
-            Value::Object(map) => Some(map.iter().map(|(key, bias)| (token(key), bias.clone())).collect()),
-            value => list(value, pair),
-        };
-        let mut biases: Vec<(Vec<u32>, f32)> = Vec::new();
-        let mut seen = HashMap::new();
-        let mut banned = Vec::new();
-        for (token, bias) in pairs.ok_or_else(wrong)? {
-            let ids = match &token {
-                Value::Number(id) => vec![id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?],
-                Value::String(text) => {
-                    // Without the tokens that are put before a prompt.
-                    let ids = tokenizer(self.model, "logit_bias")?.encode_with(text, SpecialTokens::Text);
-                    ids.map_err(|error| ApiError::param("logit_bias", error.to_string()))?
-                }
-                _ => return Err(wrong()),
-            };
-            if let Some(id) = ids.iter().find(|id| **id as usize >= self.model.engine.config().vocab_size) {
-                return Err(ApiError::unknown_token("logit_bias", *id));
+        let (mut biases, mut banned, mut seen) = (Vec::new(), Vec::new(), HashMap::new());
+        for (token, bias) in bias_pairs(value).ok_or_else(wrong_biases)? {
+            let ids = self.biased_ids(&token)?;
+            if bias == Value::Bool(false) {
+                banned.extend(ids);
+                continue;
             }
-            match bias {
-                Value::Bool(false) => banned.extend(ids),
-                bias => {
-                    let bias = bias.as_f64().ok_or_else(wrong)?;
-                    if let Some(knob) = find(self.dialect, "logit_bias").filter(|knob| !knob.range.contains(bias)) {
-                        let message = format!("logit_bias has {bias:e}; it must be {}", knob.range.words());
+            let bias = self.bias(&bias)?;
+            for id in ids {
+                match seen.insert(id, bias) {
+                    None => biases.push((vec![id], bias)),
+                    Some(other) if other == bias => {} // two texts may share a token
+                    Some(_) => {
+                        let message = format!("logit_bias has two numbers for the token {id}; keep one of them");
                         return Err(ApiError::param("logit_bias", message));
-                    }
-                    for id in ids {
-                        match seen.insert(id, bias as f32) {
-                            None => biases.push((vec![id], bias as f32)),
-                            Some(other) if other == bias as f32 => {} // two texts may share a token
-                            Some(_) => {
-                                let message =
-                                    format!("logit_bias has two numbers for the token {id}; keep one of them");
-                                return Err(ApiError::param("logit_bias", message));
-                            }
-                        }
                     }
                 }
             }
@@ -105,6 +70,61 @@ impl Parameters<'_> {
         knobs.logit_bias = Some(biases);
         Ok(banned)
     }
+
+    /// The tokens of a pair in `logit_bias`: an id, or those of a text.
+    fn biased_ids(&self, token: &Value) -> Result<Vec<u32>, ApiError> {
+        let ids = match token {
+            Value::Number(id) => vec![id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong_biases)?],
+            Value::String(text) => {
+                // Without the tokens that are put before a prompt.
+                let ids = tokenizer(self.model, "logit_bias")?.encode_with(text, SpecialTokens::Text);
+                ids.map_err(|error| ApiError::param("logit_bias", error.to_string()))?
+            }
+            _ => return Err(wrong_biases()),
+        };
+        if let Some(id) = ids.iter().find(|id| **id as usize >= self.model.engine.config().vocab_size) {
+            return Err(ApiError::unknown_token("logit_bias", *id));
+        }
+        Ok(ids)
+    }
+
+    /// The number of a pair in `logit_bias`.
+    fn bias(&self, bias: &Value) -> Result<f32, ApiError> {
+        let bias = bias.as_f64().ok_or_else(wrong_biases)?;
+        match find(self.dialect, "logit_bias") {
+            Some(knob) if !knob.range.contains(bias) => {
+                let message = format!("logit_bias has {bias:e}; it must be {}", knob.range.words());
+                Err(ApiError::param("logit_bias", message))
+            }
+            _ => Ok(bias as f32),
+        }
+    }
+}
+
+/// The pairs of a token and its bias in either notation of `logit_bias`.
+fn bias_pairs(value: &Value) -> Option<Vec<(Value, Value)>> {
+    match value {
+        Value::Object(map) => Some(map.iter().map(|(key, bias)| (token_of_key(key), bias.clone())).collect()),
+        value => list(value, |pair| match pair.as_array()?.as_slice() {
+            [token, bias] => Some((token.clone(), bias.clone())),
+            _ => None,
+        }),
+    }
+}
+
+/// The token that a key of an object names: an id, or a text. A key that is a number but not an id
+/// is not a text either.
+fn token_of_key(key: &str) -> Value {
+    match (key.parse::<u32>(), key.parse::<Number>()) {
+        (Ok(id), _) => id.into(),
+        (_, Ok(number)) => number.into(),
+        _ => key.into(),
+    }
+}
+
+/// The error of a `logit_bias` in another notation.
+fn wrong_biases() -> ApiError {
+    ApiError::wrong_type("logit_bias", "an object or a list of pairs: token ids or texts, with numbers")
 }
 
 /// Parses a list of token ids.

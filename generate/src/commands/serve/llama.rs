@@ -116,14 +116,14 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
     let special = parameters.special(SpecialTokens::Text)?;
     let prompts = prompts(model, parameters.get("prompt"), special)?;
     let logprobs = (probs > 0).then_some(probs);
-    let parsed = parameters.parsed_request("prompt", prompts, config, logprobs, parameters.grammar()?)?;
+    let mut parsed = parameters.parsed_request("prompt", prompts, config, logprobs, parameters.grammar()?)?;
     let mut settings = settings(model, &parsed.config);
     if !generates {
         (settings["max_new_tokens"], settings["n_predict"]) = (json!(0), json!(0));
     }
     let prompts: Vec<String> = parsed.prompts.iter().map(|ids| text_of(model, ids)).collect();
     let settings_bytes = settings.to_string().len();
-    let mut parsed = parsed.check_repeated(prompts.iter().map(|text| text.len() + settings_bytes).sum())?;
+    parsed.check_repeated(prompts.iter().map(|text| text.len() + settings_bytes).sum())?;
     parsed.generates = generates;
     if after_sampling {
         if parsed.config.strategy.ranks_texts() {

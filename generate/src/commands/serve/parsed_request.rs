@@ -65,7 +65,7 @@ impl ParsedRequest {
 
     /// Checks that the answer's length is bounded, for `written` tokens at most: with a sliding
     /// window a text may grow without limit, and is held until it is sent.
-    pub(super) fn check_end(self, written: usize) -> Result<Self, ApiError> {
+    pub(super) fn check_end(&self, written: usize) -> Result<(), ApiError> {
         let has_end = self.config.overflow != Overflow::Slide || self.streams_tokens();
         if !has_end && written > MAX_CANDIDATES {
             return Err(ApiError::invalid(format!(
@@ -73,12 +73,12 @@ impl ParsedRequest {
                  most {MAX_CANDIDATES} tokens; ask for fewer, or for a stream that sends token by token"
             )));
         }
-        Ok(self)
+        Ok(())
     }
 
     /// Checks that the answer does not repeat too much of the request: `bytes` with one text of
     /// each prompt.
-    pub(super) fn check_repeated(self, bytes: usize) -> Result<Self, ApiError> {
+    pub(super) fn check_repeated(&self, bytes: usize) -> Result<(), ApiError> {
         let each = self.config.num_return_sequences;
         if bytes.saturating_mul(each) > MAX_REPEATED_BYTES {
             return Err(ApiError::invalid(format!(
@@ -87,7 +87,7 @@ impl ParsedRequest {
                 MAX_REPEATED_BYTES >> 20
             )));
         }
-        Ok(self)
+        Ok(())
     }
 
     /// The prompt that a choice continues: a prompt's choices are consecutive.

@@ -219,7 +219,11 @@ impl<'a> Parameters<'a> {
         let mut config = GenerationConfig::resolve(&knobs, &self.folder).map_err(|error| self.knob_error(&error))?.0;
         let stops_are_asked = knobs.stop_strings.is_some_and(|stops| !stops.is_empty());
         self.check_stops(stops_are_asked, &mut config.stop_strings)?;
-        self.check_sequences(&mut config)?;
+        self.check_sequences(&config)?;
+        // As with biases, a token that is banned several times counts once: that bounds the list by
+        // the vocabulary.
+        let mut known = HashSet::new();
+        config.suppress_tokens.retain(|id| known.insert(*id));
         if config.strategy == Strategy::Exact && config.max_nodes > MAX_NODES {
             return Err(ApiError::param("max_nodes", format!("max_nodes must be at most {MAX_NODES}")));
         }
@@ -355,7 +359,9 @@ impl<'a> Parameters<'a> {
             reports_progress: self.is_on("stream")? && self.is_on("return_progress")?,
             config,
         };
-        parsed.with_trace("trace", self.count("trace")?.unwrap_or(0))?.check_end(written)
+        let parsed = parsed.with_trace("trace", self.count("trace")?.unwrap_or(0))?;
+        parsed.check_end(written)?;
+        Ok(parsed)
     }
 
     /// The grammar that the text must follow, from whichever of the four parameters is set. Where
