@@ -1,7 +1,11 @@
 //! Translates llama.cpp's grammars (GBNF) to Lark, the grammar language of this program's
 //! constraints.
+//!
+//! The Lark grammar has four kinds of rules: `start`, which is GBNF's `root`; `r0_item`, the first
+//! of the other rules to be named, here `item`; `c61`, the character with this code; and `e0`, the
+//! ends of strings that begin alike.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
 
 use super::error::ApiError;
@@ -81,8 +85,9 @@ struct Alternative {
 struct Parser {
     text: Vec<char>,
     position: usize,
-    /// Lark names of the rules, by their GBNF names.
-    names: HashMap<String, String>,
+    /// Lark names of the rules, by their GBNF names; sorted, so that of several undefined rules
+    /// always the same one is reported.
+    names: BTreeMap<String, String>,
     depth: usize,
     /// The characters of all strings, each with one shared rule: every repeated literal would take
     /// another symbol, and there can be only some 65,000.
@@ -398,6 +403,7 @@ mod tests {
         assert!(words("root ::= \"a").contains("end of a string"));
         assert!(words("other ::= \"a\"").contains("no rule named root"));
         assert!(words("root ::= missing").contains("not defined"));
+        assert!(words("root ::= e d c b a f g h").contains("the rule a is used but not defined"));
         assert!(words(&format!("root ::= {}", "(".repeat(60_000))).contains("nested more than"));
         assert!(words("root = \"a\"").contains("::="));
     }
