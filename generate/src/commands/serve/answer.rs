@@ -218,12 +218,14 @@ pub(super) fn add_progress(chunk: &mut Value, progress: Progress, seconds: f64) 
     chunk["prompt_progress"] =
         json!({ "total": total, "cache": cached, "processed": read, "time_ms": (1e3 * seconds) as u64 });
     chunk["timings"] = timings(&took);
+    // Before the first pass, none.
     chunk["timings"]["prompt_n"] = json!(read - cached);
 }
 
 /// Timings in llama.cpp's format.
 pub(super) fn timings(timings: &Timings) -> Value {
     let Timings { prompt_tokens, cached_tokens, written_tokens, prompt_s, writing_s } = *timings;
+    // The last position is always read, whatever the cache holds: its logits give the first token.
     let read = prompt_tokens.saturating_sub(cached_tokens).max(1);
     let (prompt_ms, writing_ms) = (1e3 * prompt_s, 1e3 * writing_s);
     let later = written_tokens.saturating_sub(1) as f64;

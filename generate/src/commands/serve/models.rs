@@ -100,7 +100,7 @@ impl LoadOptions {
         let weight_bytes = match self.weights {
             WeightType::F32 => 4.0,
             WeightType::Bf16 => 2.0,
-            WeightType::Int8 => 8.5 / 8.0,
+            WeightType::Int8 => 8.5 / 8.0, // a byte, and its share of a 16-bit scale for 32 weights
         };
         let weight_bytes = (shape.parameters() as f64 * weight_bytes) as usize;
         Ok(Memory { slots: slots.min(MAX_CONTEXTS * context), slot_bytes, weight_bytes })
