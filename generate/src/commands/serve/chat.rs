@@ -19,33 +19,37 @@ use super::fields::{GRAMMAR, includes_usage, sample_by_default, settle_length};
 use super::handler::{with_model, write};
 use super::json::Json;
 use super::models::{Model, now};
+use super::parameter::Parameter;
 use super::parsed_request::ParsedRequest;
-use super::request::{Dialect, Fixed, Parameter, Parameters, list};
+use super::request::{Dialect, Fixed, Parameters, list};
 use super::server::Server;
 use super::special::unmarked;
 use super::template::Template;
 use super::writing::{Event, Piece, Timings, Work};
 
-pub(super) const MESSAGES: Parameter = ("messages", "array: objects with role and content");
+pub(super) const MESSAGES: Parameter = Parameter::array("messages", "objects with role and content");
 
 /// Parameters that a template reads besides the messages.
 pub(super) const TEMPLATE_PARAMETERS: [Parameter; 4] = [
-    ("tools", "array: tools to pass to the chat template"),
-    ("chat_template_kwargs", "object: more variables for the chat template"),
-    ("add_generation_prompt", "boolean: end the text with the beginning of an answer"),
-    ("continue_final_message", "boolean: continue the last message if it is an answer"),
+    Parameter::array("tools", "tools to pass to the chat template"),
+    Parameter::object("chat_template_kwargs", "more variables for the chat template"),
+    Parameter::boolean("add_generation_prompt", "end the text with the beginning of an answer"),
+    Parameter::boolean("continue_final_message", "continue the last message if it is an answer"),
 ];
 
 /// The names of OpenAI's API, and of vLLM's and llama.cpp's extensions to it.
 pub(super) const DIALECT: Dialect = Dialect {
     own: &[
         MESSAGES,
-        ("logprobs", "boolean: return each token's log-probability"),
-        ("top_logprobs", "integer: number of most probable tokens to return with each, at most 20; needs logprobs"),
-        ("response_format", "object: of the type text, json_object or json_schema"),
+        Parameter::boolean("logprobs", "return each token's log-probability"),
+        Parameter::integer(
+            "top_logprobs",
+            "number of most probable tokens to return with each, at most 20; needs logprobs",
+        ),
+        Parameter::object("response_format", "of the type text, json_object or json_schema"),
         GRAMMAR,
-        ("stream_options", "object: include_usage"),
-        ("verbose", "boolean: return the text that the conversation became"),
+        Parameter::object("stream_options", "include_usage"),
+        Parameter::boolean("verbose", "return the text that the conversation became"),
         TEMPLATE_PARAMETERS[0],
         TEMPLATE_PARAMETERS[1],
         TEMPLATE_PARAMETERS[2],

@@ -21,6 +21,7 @@ use super::fields::{PROMPT, includes_usage, sample_by_default, settle_length};
 use super::handler::write;
 use super::ids::{ids_of, text_ids};
 use super::models::{Model, now};
+use super::parameter::Parameter;
 use super::parsed_request::ParsedRequest;
 use super::request::{Dialect, Parameters};
 use super::server::Server;
@@ -30,14 +31,14 @@ use super::writing::{Event, Piece, Work};
 pub(super) const DIALECT: Dialect = Dialect {
     own: &[
         PROMPT,
-        ("logprobs", "integer: return the log-probability of each token, and of this many most probable ones"),
-        ("echo", "boolean: repeat the prompt in the answer; with logprobs, score it"),
-        ("return_token_ids", "boolean: return token ids, too"),
-        ("trace", "integer: return what the knobs did to this many tokens at each step, at most 200"),
-        ("replay", "boolean: return the lines of a trace for ember-generate replay"),
-        ("stream_options", "object: include_usage"),
-        ("best_of", "integer: must equal n"),
-        ("suffix", "string: what follows the text; must be empty"),
+        Parameter::integer("logprobs", "return the log-probability of each token, and of this many most probable ones"),
+        Parameter::boolean("echo", "repeat the prompt in the answer; with logprobs, score it"),
+        Parameter::boolean("return_token_ids", "return token ids, too"),
+        Parameter::integer("trace", "return what the knobs did to this many tokens at each step, at most 200"),
+        Parameter::boolean("replay", "return the lines of a trace for ember-generate replay"),
+        Parameter::object("stream_options", "include_usage"),
+        Parameter::integer("best_of", "must equal n"),
+        Parameter::string("suffix", "what follows the text; must be empty"),
     ],
     knobs: &[("max_tokens", "max_new_tokens"), ("n_predict", "max_new_tokens"), ("min_tokens", "min_new_tokens")],
     without_effect: &[

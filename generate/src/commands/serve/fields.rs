@@ -5,13 +5,14 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::models::Model;
-use super::request::{Parameter, Parameters};
+use super::parameter::Parameter;
+use super::request::Parameters;
 
 /// The text to continue.
-pub(super) const PROMPT: Parameter = ("prompt", "A text, token ids, or a list of either");
+pub(super) const PROMPT: Parameter = Parameter::any("prompt", "A text, token ids, or a list of either");
 
 /// llama.cpp's grammars.
-pub(super) const GRAMMAR: Parameter = ("grammar", "string: a grammar in GBNF that the text must follow");
+pub(super) const GRAMMAR: Parameter = Parameter::string("grammar", "a grammar in GBNF that the text must follow");
 
 /// Returns whether anything is to be generated: a request may ask for 0 tokens, which the
 /// configuration does not allow. If neither the request nor the folder sets a length, it becomes

@@ -21,6 +21,7 @@ use super::error::ApiError;
 use super::fields::{GRAMMAR, PROMPT, settle_length};
 use super::handler::write;
 use super::models::Model;
+use super::parameter::Parameter;
 use super::parsed_request::ParsedRequest;
 use super::request::{Dialect, Fixed, Parameters, list};
 use super::samplers;
@@ -32,12 +33,12 @@ use prompts::{are_several, prompts};
 pub(super) const DIALECT: Dialect = Dialect {
     own: &[
         PROMPT,
-        ("n_probs", "integer: number of most probable tokens to return with each token"),
-        ("post_sampling_probs", "boolean: with n_probs, return probabilities after all knobs"),
-        ("return_tokens", "boolean: return token ids, too"),
-        ("response_fields", "array: which fields of the answer to return"),
+        Parameter::integer("n_probs", "number of most probable tokens to return with each token"),
+        Parameter::boolean("post_sampling_probs", "with n_probs, return probabilities after all knobs"),
+        Parameter::boolean("return_tokens", "return token ids, too"),
+        Parameter::array("response_fields", "which fields of the answer to return"),
         GRAMMAR,
-        ("t_max_predict_ms", "number: as max_time, in milliseconds; 0 or less is off"),
+        Parameter::number("t_max_predict_ms", "as max_time, in milliseconds; 0 or less is off"),
     ],
     knobs: &[
         ("n_predict", "max_new_tokens"),

@@ -27,6 +27,7 @@ mod metrics;
 mod models;
 mod names;
 mod openapi;
+mod parameter;
 mod parsed_request;
 mod playground;
 mod request;

@@ -11,7 +11,8 @@ use serde_json::{Map, Value, json};
 
 use super::ids::MAX_SEQUENCES;
 use super::json::Json;
-use super::request::{COMMON, Dialect, Parameter, find};
+use super::parameter::Parameter;
+use super::request::{COMMON, Dialect, find};
 use super::{chat, completions, llama};
 
 /// A route: its paths, method, purpose and parameters.
@@ -91,10 +92,13 @@ const ROUTES: &[Route] = &[
         about: "A text as tokens",
         required: &["content"],
         parameters: &[
-            ("content", "string: the text; prompt is another name for it"),
-            ("add_special", "boolean: add the tokens put before a prompt; add_special_tokens is another name for it"),
-            ("parse_special", "boolean: read names of special tokens as these tokens"),
-            ("with_pieces", "boolean: return the text of each token"),
+            Parameter::string("content", "the text; prompt is another name for it"),
+            Parameter::boolean(
+                "add_special",
+                "add the tokens put before a prompt; add_special_tokens is another name for it",
+            ),
+            Parameter::boolean("parse_special", "read names of special tokens as these tokens"),
+            Parameter::boolean("with_pieces", "return the text of each token"),
             MODEL,
         ],
         dialect: None,
@@ -105,7 +109,7 @@ const ROUTES: &[Route] = &[
         is_post: true,
         about: "Tokens as text",
         required: &["tokens"],
-        parameters: &[("tokens", "array: token ids"), MODEL],
+        parameters: &[Parameter::array("tokens", "token ids"), MODEL],
         dialect: None,
     },
     get("/tokenizer_info", &[], "The tokenizer's special tokens"),
@@ -194,8 +198,8 @@ fn responses(route: &Route) -> Value {
 fn properties(route: &Route) -> Map<String, Value> {
     let mut properties = Map::new();
     let (own, common) = route.dialect.map_or((route.parameters, &[] as &[Parameter]), |dialect| (dialect.own, COMMON));
-    for (name, about) in own.iter().chain(common) {
-        properties.insert((*name).to_owned(), property(about));
+    for parameter in own.iter().chain(common) {
+        properties.insert(parameter.name.to_owned(), schema(parameter.kind, parameter.about));
     }
     if let Some(dialect) = route.dialect {
         let called = dialect.knobs.iter().map(|(name, _)| *name);
@@ -216,19 +220,17 @@ fn knob_schema(knob: &Knob) -> Value {
         _ => {}
     }
     match &knob.of(&GenerationConfig::default()).to_json() {
-        Value::Number(number) if number.is_f64() => json!({ "type": "number", "description": about }),
-        Value::Number(_) => json!({ "type": "integer", "description": about }),
-        _ => json!({ "description": about }),
+        Value::Number(number) if number.is_f64() => schema(Some("number"), &about),
+        Value::Number(_) => schema(Some("integer"), &about),
+        _ => schema(None, &about),
     }
 }
 
-/// The schema of a parameter, from a description that may begin with its type.
-fn property(about: &str) -> Value {
-    match about.split_once(": ") {
-        Some((kind, about)) if ["boolean", "integer", "number", "string", "object", "array"].contains(&kind) => {
-            json!({ "type": kind, "description": about })
-        }
-        _ => json!({ "description": about }),
+/// The schema of a parameter with this type, if it has one.
+fn schema(kind: Option<&str>, about: &str) -> Value {
+    match kind {
+        Some(kind) => json!({ "type": kind, "description": about }),
+        None => json!({ "description": about }),
     }
 }
 

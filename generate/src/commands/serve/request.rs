@@ -15,10 +15,8 @@ use super::error::ApiError;
 use super::gbnf;
 use super::ids::ids_of;
 use super::models::Model;
+use super::parameter::Parameter;
 use super::parsed_request::{ParsedRequest, check_prompts, check_ranked, check_slots};
-
-/// A parameter's name and description, which may begin with its type.
-pub(super) type Parameter = (&'static str, &'static str);
 
 /// The parameter names of an API.
 pub(super) struct Dialect {
@@ -46,23 +44,26 @@ pub(super) struct Fixed {
 
 /// Parameters of every dialect.
 pub(super) const COMMON: &[Parameter] = &[
-    ("model", "string: one of /v1/models; by default the first"),
-    ("n", "integer: number of texts for each prompt"),
-    ("stream", "boolean: send the text as it is written, as server-sent events"),
-    ("stop", "A string that ends the text, or a list of them"),
-    ("seed", "integer: seed of the random draws; the same seed gives the same text"),
-    ("logit_bias", "Numbers to add to tokens' logits: an object with token ids as keys, or a list of pairs"),
-    ("stop_token_ids", "array: more token ids that end the text"),
-    ("ignore_eos", "boolean: ignore the model's end tokens"),
-    ("parse_special", "boolean: read names of special tokens in texts as these tokens"),
-    ("strategy", "string: greedy, sample, beam, beam-sample, diverse-beam or exact"),
-    ("regex", "string: a regular expression that the text must match"),
-    ("json_schema", "object: a JSON Schema that the text must follow"),
-    ("lark_grammar", "string: a Lark grammar that the text must follow"),
-    ("return_progress", "boolean: report in a stream how much of the prompts has been read"),
-    (
+    Parameter::string("model", "one of /v1/models; by default the first"),
+    Parameter::integer("n", "number of texts for each prompt"),
+    Parameter::boolean("stream", "send the text as it is written, as server-sent events"),
+    Parameter::any("stop", "A string that ends the text, or a list of them"),
+    Parameter::integer("seed", "seed of the random draws; the same seed gives the same text"),
+    Parameter::any(
+        "logit_bias",
+        "Numbers to add to tokens' logits: an object with token ids as keys, or a list of pairs",
+    ),
+    Parameter::array("stop_token_ids", "more token ids that end the text"),
+    Parameter::boolean("ignore_eos", "ignore the model's end tokens"),
+    Parameter::boolean("parse_special", "read names of special tokens in texts as these tokens"),
+    Parameter::string("strategy", "greedy, sample, beam, beam-sample, diverse-beam or exact"),
+    Parameter::string("regex", "a regular expression that the text must match"),
+    Parameter::object("json_schema", "a JSON Schema that the text must follow"),
+    Parameter::string("lark_grammar", "a Lark grammar that the text must follow"),
+    Parameter::boolean("return_progress", "report in a stream how much of the prompts has been read"),
+    Parameter::integer(
         "draft_tokens",
-        "integer: write faster by proposing this many tokens at a time, from what followed the last words earlier in \
+        "write faster by proposing this many tokens at a time, from what followed the last words earlier in \
          the text; greedy text stays the same, sampled text has the same distribution",
     ),
 ];
@@ -395,7 +396,7 @@ impl<'a> Parameters<'a> {
 }
 
 fn has(parameters: &[Parameter], name: &str) -> bool {
-    parameters.iter().any(|(other, _)| *other == name)
+    parameters.iter().any(|parameter| parameter.name == name)
 }
 
 /// The knob of this name: its key in a file, its flag, or the dialect's name.
@@ -422,7 +423,7 @@ fn strategy(value: &Value) -> Result<Strategy, ApiError> {
 fn unknown(dialect: &Dialect, name: &str) -> ApiError {
     let knobs = KNOBS.iter().map(|knob| knob.name);
     let others = dialect.knobs.iter().map(|(other, _)| *other);
-    let named = dialect.own.iter().chain(COMMON).map(|(name, _)| *name);
+    let named = dialect.own.iter().chain(COMMON).map(|parameter| parameter.name);
     let all: Vec<&str> = knobs.chain(others).chain(named).collect();
     // Truncated before the comparison, whose time and memory grow with the length.
     let name: String = name.chars().take(60).collect();
