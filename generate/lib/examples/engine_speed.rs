@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let prompt = |number: usize, len: usize| -> Vec<u32> {
         (0..len).map(|i| (number * 31 + i * 97) as u32 % vocab as u32).collect()
     };
-    let engine = Engine::start(model.clone(), Limits { tokens_per_step: 64, slots: 64 * 1024 })?;
+    let engine = Engine::start(model.clone(), Limits { tokens_per_step: 64, positions: 64 * 1024 })?;
 
     println!("{n_layer} layers, {n_embd} wide, vocabulary {vocab}; prompts of {PROMPT}, {NEW} new tokens; tokens/s");
     println!("{:>8} {:>10} {:>10} {:>6}", "at once", "offline", "engine", "ratio");

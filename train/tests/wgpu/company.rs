@@ -21,7 +21,7 @@ fn the_engine_writes_in_company_what_the_cpu_writes_alone() {
     for shape in [gpt2(), newest()] {
         let model = |device: &Device| Gpt::for_inference(&shape, &Random { seed: 5 }, WeightType::F32, device).unwrap();
         let here = model(&Device::flex());
-        let engine = Engine::start(model(&device), Limits { tokens_per_step: 5, slots: 64 }).unwrap();
+        let engine = Engine::start(model(&device), Limits { tokens_per_step: 5, positions: 64 }).unwrap();
         let together = thread::scope(|scope| {
             let write = |prompt| generate(&engine.request(Arc::default()), prompt, &config, &mut ()).unwrap();
             let started = prompts.map(|prompt| scope.spawn(move || write(prompt)));

@@ -31,7 +31,7 @@ const WRITTEN: usize = 3;
 const PROMPTS: [&[u32]; 3] = [&[1, 2, 3, 4], &[1, 2, 3, 1, 2], &[4]];
 
 /// Room for one of the two and the small one, not for all three.
-const LIMITS: Limits = Limits { tokens_per_step: 4, slots: 16 };
+const LIMITS: Limits = Limits { tokens_per_step: 4, positions: 16 };
 
 /// Interleavings for each scheduler.
 const ORDERS: usize = 10_000;

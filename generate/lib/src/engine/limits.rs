@@ -6,15 +6,15 @@ pub struct Limits {
     /// Most prompt tokens in one step. While other rows decode, the engine takes fewer, so that
     /// their next token takes at most twice as long.
     pub tokens_per_step: usize,
-    /// Slots that the KV cache has memory for. A quarter is always free or garbage, so that the
+    /// Positions that the KV cache has memory for. A quarter is always free or garbage, so that the
     /// cache is compacted only rarely. The rest holds the running requests and, in the room they
     /// leave, earlier prompts.
-    pub slots: usize,
+    pub positions: usize,
 }
 
 impl Limits {
-    /// Slots available to requests. A larger request runs alone, and the cache grows for it.
-    pub fn usable_slots(&self) -> usize {
-        (self.slots - self.slots / 4).max(1)
+    /// Positions available to requests. A larger request runs alone, and the cache grows for it.
+    pub fn usable_positions(&self) -> usize {
+        (self.positions - self.positions / 4).max(1)
     }
 }

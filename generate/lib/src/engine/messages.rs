@@ -20,8 +20,8 @@ pub(super) enum Message {
 pub(super) struct Query {
     /// The request's number, counted over the whole engine.
     pub(super) request: u64,
-    /// Most KV-cache slots that the request will need.
-    pub(super) slots: usize,
+    /// Most KV-cache positions that the request will need.
+    pub(super) positions: usize,
     /// All rows of the request.
     pub(super) rows: Vec<QueryRow>,
     pub(super) cancelled: Arc<AtomicBool>,

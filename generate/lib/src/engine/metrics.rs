@@ -17,8 +17,8 @@ pub struct Metrics {
     pub running: usize,
     /// Requests that wait for room in the cache.
     pub waiting: usize,
-    /// KV-cache slots in use.
-    pub slots: usize,
+    /// KV-cache positions in use.
+    pub positions: usize,
 }
 
 /// A handle to an engine's metrics that outlives the engine.

@@ -24,7 +24,7 @@ pub(super) struct PrefixCache {
     pub(super) cache: KvCache,
     /// One entry per cache row. Row 0 is always empty, so that there is always one to fork from.
     pub(super) rows: Vec<CachedRow>,
-    slots: usize,
+    usable_positions: usize,
     now: u64,
 }
 
@@ -46,11 +46,11 @@ struct Prefix {
 
 impl PrefixCache {
     pub(super) fn new(model: &Gpt, limits: Limits) -> Self {
-        let cache = KvCache::populated(model.config(), 1, limits.slots, &model.device());
-        Self { cache, rows: vec![CachedRow::default()], slots: limits.usable_slots(), now: 0 }
+        let cache = KvCache::populated(model.config(), 1, limits.positions, &model.device());
+        Self { cache, rows: vec![CachedRow::default()], usable_positions: limits.usable_positions(), now: 0 }
     }
 
-    /// Slots in use.
+    /// Positions in use.
     pub(super) fn in_use(&self) -> usize {
         self.cache.in_use(0..self.rows.len())
     }
@@ -172,7 +172,7 @@ impl PrefixCache {
     pub(super) fn make_room(&mut self, more: usize) {
         loop {
             let idle = (1..self.rows.len()).filter(|&row| self.rows[row].owner.is_none());
-            if idle.clone().count() <= MAX_IDLE && self.in_use() + more <= self.slots {
+            if idle.clone().count() <= MAX_IDLE && self.in_use() + more <= self.usable_positions {
                 break;
             }
             let Some(oldest) = idle.min_by_key(|&row| self.rows[row].last_used) else { break };

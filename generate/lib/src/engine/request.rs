@@ -50,9 +50,9 @@ impl Continues for Request {
         &self.shape
     }
 
-    fn sequences<'s>(&'s self, prompts: &[&[u32]], slots: usize) -> Box<dyn Sequences + 's> {
+    fn sequences<'s>(&'s self, prompts: &[&[u32]], positions: usize) -> Box<dyn Sequences + 's> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        Box::new(RequestRows::new(self, number, prompts, slots))
+        Box::new(RequestRows::new(self, number, prompts, positions))
     }
 }
 
@@ -61,8 +61,8 @@ struct RequestRows<'a> {
     request: &'a Request,
     /// Their number, by which the engine knows them.
     number: u64,
-    /// Most KV-cache slots that it will need.
-    slots: usize,
+    /// Most KV-cache positions that it will need.
+    positions: usize,
     rows: Vec<Row>,
 }
 
@@ -76,11 +76,11 @@ struct Row {
 }
 
 impl<'a> RequestRows<'a> {
-    fn new(request: &'a Request, number: u64, prompts: &[&[u32]], slots: usize) -> Self {
+    fn new(request: &'a Request, number: u64, prompts: &[&[u32]], positions: usize) -> Self {
         Self {
             request,
             number,
-            slots,
+            positions,
             rows: prompts.iter().map(|prompt| Row { ids: prompt.to_vec(), from: None, begin: 0 }).collect(),
         }
     }
@@ -99,7 +99,7 @@ impl<'a> RequestRows<'a> {
         let (reply, answer) = sync_channel(1);
         let Request { to_worker, cancelled, cached_tokens, on_progress, .. } = self.request;
         let (cancelled, on_progress) = (Arc::clone(cancelled), on_progress.clone().filter(|_| is_first));
-        let query = Query { request: self.number, slots: self.slots, rows, cancelled, on_progress, reply };
+        let query = Query { request: self.number, positions: self.positions, rows, cancelled, on_progress, reply };
         to_worker.send(Message::Query(query)).map_err(|_| Error::EngineEnded)?;
         let answer = answer.recv().map_err(|_| Error::EngineEnded)??;
         // Later queries find only the request's own tokens in the cache.

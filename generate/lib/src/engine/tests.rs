@@ -108,12 +108,12 @@ proptest! {
     /// bits as from the model alone.
     #[test]
     fn alone_and_in_company_the_bits_are_the_same(
-        specs in prop::collection::vec(spec(), 1..12), tokens_per_step in 1..40usize, slots in 1..600usize,
+        specs in prop::collection::vec(spec(), 1..12), tokens_per_step in 1..40usize, positions in 1..600usize,
         weights in prop::sample::select(vec![WeightType::F32, WeightType::Bf16, WeightType::Int8]),
     ) {
         let model = model_of(weights);
         let alone: Vec<_> = specs.iter().map(|spec| bits(&spec.write(&model))).collect();
-        let engine = Engine::start(model, Limits { tokens_per_step, slots }).unwrap();
+        let engine = Engine::start(model, Limits { tokens_per_step, positions }).unwrap();
         for _ in 0..2 {
             let together: Vec<_> = thread::scope(|scope| {
                 let started: Vec<_> = specs.iter().map(|spec| scope.spawn(|| bits(&spec.write(&engine.request(never()))))).collect();
@@ -121,13 +121,13 @@ proptest! {
             });
             prop_assert_eq!(&together, &alone);
         }
-        prop_assert!(settled(&engine).slots <= slots);
+        prop_assert!(settled(&engine).positions <= positions);
     }
 }
 
 #[test]
 fn a_prompt_that_begins_as_another_is_read_from_there() {
-    let engine = Engine::start(model(), Limits { tokens_per_step: 16, slots: 500 }).unwrap();
+    let engine = Engine::start(model(), Limits { tokens_per_step: 16, positions: 500 }).unwrap();
     let config = GenerationConfig { max_new_tokens: 3, ..Default::default() };
     let read = |prompt: Vec<u32>| {
         let request = engine.request(never());
@@ -144,7 +144,7 @@ fn a_prompt_that_begins_as_another_is_read_from_there() {
 
 #[test]
 fn what_the_cache_holds_of_a_text_is_not_of_its_prompt() {
-    let engine = Engine::start(model(), Limits { tokens_per_step: 64, slots: 500 }).unwrap();
+    let engine = Engine::start(model(), Limits { tokens_per_step: 64, positions: 500 }).unwrap();
     let config = GenerationConfig { max_new_tokens: 2 * CONTEXT, ..Default::default() };
     let read = || {
         let request = engine.request(never());
@@ -158,7 +158,7 @@ fn what_the_cache_holds_of_a_text_is_not_of_its_prompt() {
 
 #[test]
 fn what_was_least_recently_of_use_is_forgotten_first() {
-    let engine = Engine::start(model(), Limits { tokens_per_step: 64, slots: 80 }).unwrap();
+    let engine = Engine::start(model(), Limits { tokens_per_step: 64, positions: 80 }).unwrap();
     let config = GenerationConfig { max_new_tokens: 1, ..Default::default() };
     let read = |first: u32| {
         let request = engine.request(never());
@@ -169,19 +169,19 @@ fn what_was_least_recently_of_use_is_forgotten_first() {
     assert_eq!([read(1), read(2), read(1)], [0, 0, 18]);
     assert_eq!(read(3), 0); // evicts the second
     assert_eq!([read(1), read(2)], [18, 0]);
-    assert!(settled(&engine).slots <= 60);
+    assert!(settled(&engine).positions <= 60);
 }
 
 /// The engine admits a request by what it reserves.
 #[test]
 fn an_exact_search_holds_more_than_its_text_and_no_more_than_it_reserves() {
-    let engine = Engine::start(model(), Limits { tokens_per_step: 64, slots: 500 }).unwrap();
+    let engine = Engine::start(model(), Limits { tokens_per_step: 64, positions: 500 }).unwrap();
     let (prompt, new) = ([1, 2], 6);
     let config =
         GenerationConfig { strategy: Strategy::Exact, max_new_tokens: new, max_nodes: 300, ..Default::default() };
     let mut held = 0;
     let mut watch = |_: Certain| {
-        held = held.max(engine.metrics().slots);
+        held = held.max(engine.metrics().positions);
         ControlFlow::Continue(())
     };
     generate_batch(&engine.request(never()), &[&prompt], &Plan::new(&config), &mut watch).unwrap();
@@ -192,7 +192,7 @@ fn an_exact_search_holds_more_than_its_text_and_no_more_than_it_reserves() {
 
 #[test]
 fn an_engine_that_a_panic_has_ended_says_so() {
-    let engine = Engine::start(model(), Limits { tokens_per_step: 16, slots: 500 }).unwrap();
+    let engine = Engine::start(model(), Limits { tokens_per_step: 16, positions: 500 }).unwrap();
     let faulty = engine.request(never()).telling(|_| panic!("a fault"));
     assert!(!engine.has_ended());
     let config = GenerationConfig { max_new_tokens: 2, ..Default::default() };
@@ -206,7 +206,7 @@ fn an_engine_that_a_panic_has_ended_says_so() {
 
 #[test]
 fn a_request_is_cancelled_while_it_is_written() {
-    let engine = Engine::start(model(), Limits { tokens_per_step: 16, slots: 500 }).unwrap();
+    let engine = Engine::start(model(), Limits { tokens_per_step: 16, positions: 500 }).unwrap();
     let cancelled = never();
     let config = GenerationConfig { max_new_tokens: 60, ..Default::default() };
     let mut steps = 0;
@@ -227,7 +227,7 @@ fn a_request_is_cancelled_while_it_is_written() {
 
 #[test]
 fn a_request_is_cancelled_while_it_waits_and_before_its_first_step() {
-    let engine = Engine::start(model(), Limits { tokens_per_step: 4, slots: 100 }).unwrap();
+    let engine = Engine::start(model(), Limits { tokens_per_step: 4, positions: 100 }).unwrap();
     let config = GenerationConfig { max_new_tokens: 40, overflow: Overflow::Slide, ..Default::default() };
     let write = |request: &Request, prompt: &[u32]| generate_batch(request, &[prompt], &Plan::new(&config), &mut ());
     let is_over = AtomicBool::new(false);
@@ -261,7 +261,7 @@ fn a_request_is_cancelled_while_it_waits_and_before_its_first_step() {
 
 #[test]
 fn a_request_is_cancelled_while_its_prompt_is_read() {
-    let engine = Engine::start(model(), Limits { tokens_per_step: 4, slots: 100 }).unwrap();
+    let engine = Engine::start(model(), Limits { tokens_per_step: 4, positions: 100 }).unwrap();
     let (cancelled, config) = (never(), GenerationConfig { max_new_tokens: 1, ..Default::default() });
     let flag = Arc::clone(&cancelled);
     // The flag is set after the first of fifteen pieces.

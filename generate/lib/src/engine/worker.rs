@@ -53,7 +53,7 @@ pub(super) struct Worker {
     waiting: VecDeque<Query>,
     /// Queries of admitted requests that are being answered, oldest first.
     active: Vec<ActiveQuery>,
-    /// Admitted requests, and the KV-cache slots reserved for each.
+    /// Admitted requests, and the KV-cache positions reserved for each.
     admitted: HashMap<u64, usize>,
     pace: Pace,
     metrics: Metrics,
@@ -155,8 +155,8 @@ impl Worker {
         }
     }
 
-    /// Admits waiting requests in order while their slots fit into the cache. If none is admitted
-    /// yet, the first is admitted whatever its size.
+    /// Admits waiting requests in order while their positions fit into the cache. If none is
+    /// admitted yet, the first is admitted whatever its size.
     fn admit(&mut self) {
         self.waiting.retain(|query| {
             let keep = !is_cancelled(query);
@@ -167,10 +167,10 @@ impl Worker {
         });
         while let Some(query) = self.waiting.front() {
             let reserved: usize = self.admitted.values().sum();
-            if !self.admitted.is_empty() && reserved + query.slots > self.limits.usable_slots() {
+            if !self.admitted.is_empty() && reserved + query.positions > self.limits.usable_positions() {
                 break;
             }
-            self.admitted.insert(query.request, query.slots);
+            self.admitted.insert(query.request, query.positions);
             if let Some(query) = self.waiting.pop_front() {
                 self.activate(query);
             }
@@ -346,7 +346,7 @@ impl Worker {
     fn publish(&mut self) {
         let Self { metrics, prefix_cache, waiting, admitted, .. } = self;
         (metrics.running, metrics.waiting) = (admitted.len(), waiting.len());
-        metrics.slots = prefix_cache.in_use();
+        metrics.positions = prefix_cache.in_use();
         self.published.publish(*metrics);
     }
 }

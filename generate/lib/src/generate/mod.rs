@@ -9,7 +9,7 @@ use ember_model::GptConfig;
 
 use crate::config::{GenerationConfig, Overflow, Strategy};
 use crate::error::{Error, Overrun, Result};
-use crate::sequences::{Continues, Sequences, slots};
+use crate::sequences::{Continues, Sequences, most_positions};
 use crate::{beam, exact, one_by_one, speculative};
 use crate::{completion::Completion, job::Job, plan::Plan, tokens::check_ids, watch::Watch};
 
@@ -49,9 +49,9 @@ pub fn generate_batch(
     let mut completions = Vec::with_capacity(prompts.len());
     for (number, prompts) in prompts.chunks(together).enumerate() {
         let slides = config.overflow == Overflow::Slide;
-        let slots = slots(prompts, rows, config.max_new_tokens, shape.context_length, slides);
-        let draft_slots = config.draft_tokens.min(shape.context_length); // not yet verified
-        let mut sequences = model.sequences(prompts, slots + draft_slots);
+        let positions = most_positions(prompts, rows, config.max_new_tokens, shape.context_length, slides);
+        let draft_positions = config.draft_tokens.min(shape.context_length); // not yet verified
+        let mut sequences = model.sequences(prompts, positions + draft_positions);
         let job = Job { plan, chain: &chain, first_prompt: number * together, started };
         completions.extend(write(&mut *sequences, &job, watch)?);
     }

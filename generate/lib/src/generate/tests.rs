@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::*;
 use crate::processors::{Chain, Step};
-use crate::sequences::{Scripted, Sequences, slots};
+use crate::sequences::{Scripted, Sequences, most_positions};
 use crate::trace::{ChoiceTrace, TracedStep};
 use crate::watch::{Certain, Traced};
 use crate::{
@@ -391,11 +391,11 @@ fn the_trace_accounts_for_every_token() {
 #[test]
 fn memory_is_that_of_the_context_and_not_of_what_knobs_allow() {
     let many = u32::MAX as usize;
-    assert!(slots(&[&[1; 3], &[1; 100]], 4, usize::MAX, CONTEXT, true) <= 2 * 5 * CONTEXT);
-    // A text that ends with the context uses at most that many slots, and one for the token after
-    // it.
-    assert_eq!(slots(&[&[1; 3]], 1, usize::MAX, CONTEXT, false), CONTEXT + 1);
-    assert_eq!(slots(&[&[1; 3]], 4, usize::MAX, CONTEXT, false), 3 + 4 * (CONTEXT + 1 - 3));
+    assert!(most_positions(&[&[1; 3], &[1; 100]], 4, usize::MAX, CONTEXT, true) <= 2 * 5 * CONTEXT);
+    // A text that ends with the context uses at most that many positions, and one for the token
+    // after it.
+    assert_eq!(most_positions(&[&[1; 3]], 1, usize::MAX, CONTEXT, false), CONTEXT + 1);
+    assert_eq!(most_positions(&[&[1; 3]], 4, usize::MAX, CONTEXT, false), 3 + 4 * (CONTEXT + 1 - 3));
     let (model, draft) = (model(), Gpt::new(&GptConfig::new(VOCAB, CONTEXT, 1, 1, 8), 4, &Device::flex()).unwrap());
     let config = GenerationConfig { draft_tokens: many, ..greedy(many) };
     for draft in [None, Some(&draft)] {

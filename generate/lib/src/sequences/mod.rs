@@ -10,7 +10,7 @@ use ember_model::GptConfig;
 use crate::error::Result;
 
 pub use model::ModelSequences;
-pub(crate) use model::slots;
+pub(crate) use model::most_positions;
 
 /// Rows of token ids, and a model that predicts the next token of each.
 pub trait Sequences {

@@ -58,13 +58,13 @@ struct Row {
 }
 
 impl<'a> ModelSequences<'a> {
-    /// A row for each prompt, and memory for `slots` positions in total; the cache grows if that is
-    /// not enough.
-    pub fn new(model: &'a Gpt, prompts: &[&[u32]], slots: usize) -> Self {
+    /// A row for each prompt, and memory for `positions` in total; the cache grows if that is not
+    /// enough.
+    pub fn new(model: &'a Gpt, prompts: &[&[u32]], positions: usize) -> Self {
         let rows = prompts.iter().map(|prompt| Row { ids: prompt.to_vec(), begin: 0 }).collect();
         let device = model.device();
         let replays = !is_cpu(&device) && recorded::is_allowed().unwrap_or(true);
-        let cache = KvCache::new(model.config(), prompts.len(), slots, &device);
+        let cache = KvCache::new(model.config(), prompts.len(), positions, &device);
         let most_tokens = model.tokens_at_once(MAX_TOKENS);
         Self { model, cache, rows, most_tokens, replays, decode_streak: 0, recorded: None }
     }
@@ -168,8 +168,8 @@ impl Continues for Gpt {
         self.config()
     }
 
-    fn sequences<'s>(&'s self, prompts: &[&[u32]], slots: usize) -> Box<dyn Sequences + 's> {
-        Box::new(ModelSequences::new(self, prompts, slots))
+    fn sequences<'s>(&'s self, prompts: &[&[u32]], positions: usize) -> Box<dyn Sequences + 's> {
+        Box::new(ModelSequences::new(self, prompts, positions))
     }
 }
 
@@ -225,7 +225,7 @@ impl Sequences for ModelSequences<'_> {
 /// Most positions that the cache will hold if each prompt is continued as `rows` rows at a time:
 /// the prompt once, plus what every row adds to it. That is limited by the context unless the
 /// window `slides`.
-pub(crate) fn slots(
+pub(crate) fn most_positions(
     prompts: &[&[u32]],
     rows: usize,
     max_new_tokens: usize,

@@ -23,7 +23,7 @@ use crate::completion::{Acceptance, ChosenToken, Completion, Finding};
 use crate::error::{Error, Result};
 use crate::logprobs::{chosen, finite_log_sum_exp};
 use crate::sampler::{greedy, weighted};
-use crate::sequences::{ModelSequences, Sequences, slots};
+use crate::sequences::{ModelSequences, Sequences, most_positions};
 use crate::softmax::{highest, softmax};
 use crate::watch::{Certain, Watch};
 use crate::{config::Strategy, job::Job, processors::Step};
@@ -45,8 +45,8 @@ pub(crate) fn write(target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch
             None => generate(accept_or_replace, target, &mut PromptLookup, &continuation, watch)?,
             Some(draft) => {
                 // The draft model's window slides if the text is longer than its own context.
-                let slots = slots(&[&ids], 1, config.max_new_tokens, draft.config().context_length, true);
-                let mut proposer = SmallerModel(ModelSequences::new(draft, &[&ids], slots));
+                let positions = most_positions(&[&ids], 1, config.max_new_tokens, draft.config().context_length, true);
+                let mut proposer = SmallerModel(ModelSequences::new(draft, &[&ids], positions));
                 generate(accept_or_replace, target, &mut proposer, &continuation, watch)?
             }
         };

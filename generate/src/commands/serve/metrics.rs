@@ -58,7 +58,7 @@ fn gauges(server: &Server) -> Vec<Row> {
     let rate = |tokens: &AtomicU64, micros: &AtomicU64| 1e6 * of(tokens) / of(micros).max(1.0);
     let running = server.slots().iter().flatten().count();
     let loaded = server.models.loaded();
-    let bytes = loaded.iter().map(|model| model.engine.metrics().slots * model.memory.slot_bytes);
+    let bytes = loaded.iter().map(|model| model.engine.metrics().positions * model.memory.position_bytes);
     let Passes { steps, tokens } = server.models.passes();
     vec![
         (

@@ -265,7 +265,7 @@ fn print_models(models: &Models, first: &Model, notes: &Notes) {
     notes.say(format!("model: {} ({})", first.name, first.folder.display()));
     notes.say(format!(
         "KV cache: {} positions for running texts and cached prefixes, {} MiB",
-        first.usable_slots,
+        first.usable_positions,
         first.memory.cache_bytes() >> 20
     ));
     for NamedFolder { name, .. } in models.all().iter().skip(1) {

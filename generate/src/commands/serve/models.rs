@@ -46,23 +46,23 @@ pub(super) struct Model {
     pub(super) opening: Option<u32>,
     pub(super) memory: Memory,
     /// Cache positions that a request may take.
-    pub(super) usable_slots: usize,
+    pub(super) usable_positions: usize,
 }
 
 /// A model's memory.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {
     /// Positions in the cache.
-    pub(super) slots: usize,
+    pub(super) positions: usize,
     /// Bytes of a cache position.
-    pub(super) slot_bytes: usize,
+    pub(super) position_bytes: usize,
     weight_bytes: usize,
 }
 
 impl Memory {
     /// Bytes of the cache.
     pub(super) fn cache_bytes(self) -> usize {
-        self.slots * self.slot_bytes
+        self.positions * self.position_bytes
     }
 
     fn bytes(self) -> usize {
@@ -85,16 +85,16 @@ pub(super) struct LoadOptions {
 impl LoadOptions {
     /// The memory that a model of this shape will take.
     fn memory(&self, shape: &GptConfig) -> Result<Memory> {
-        let (slot_bytes, context) = (shape.kv_cache_bytes(1, 1).max(1), shape.context_length);
+        let (position_bytes, context) = (shape.kv_cache_bytes(1, 1).max(1), shape.context_length);
         // A text of the whole context must always fit.
         let least = 2 * context;
-        let slots = self.cache_bytes / slot_bytes;
+        let positions = self.cache_bytes / position_bytes;
         ensure!(
-            slots >= least,
+            positions >= least,
             UsageError::new(format!(
                 "--cache-mib is {}; two texts of the model's context of {context} tokens need at least {}",
                 self.cache_bytes >> 20,
-                (least * slot_bytes).div_ceil(1 << 20)
+                (least * position_bytes).div_ceil(1 << 20)
             ))
         );
         let weight_bytes = match self.weights {
@@ -103,7 +103,7 @@ impl LoadOptions {
             WeightType::Int8 => 8.5 / 8.0, // a byte, and its share of a 16-bit scale for 32 weights
         };
         let weight_bytes = (shape.parameters() as f64 * weight_bytes) as usize;
-        Ok(Memory { slots: slots.min(MAX_CONTEXTS * context), slot_bytes, weight_bytes })
+        Ok(Memory { positions: positions.min(MAX_CONTEXTS * context), position_bytes, weight_bytes })
     }
 }
 
@@ -164,8 +164,8 @@ impl Passes {
 const MAX_CONTEXTS: usize = 256;
 
 /// Most cache positions that a request may take, however large --cache-mib is.
-pub(super) fn most_usable_slots(context_length: usize) -> usize {
-    Limits { tokens_per_step: 1, slots: MAX_CONTEXTS * context_length }.usable_slots()
+pub(super) fn most_usable_positions(context_length: usize) -> usize {
+    Limits { tokens_per_step: 1, positions: MAX_CONTEXTS * context_length }.usable_positions()
 }
 
 /// How often to check whether there is memory for a model.
@@ -321,7 +321,7 @@ impl Models {
         let (model, tokenizer) = load(folder, *weights, true, || Ok(device.clone()))?;
         let shape = model.config().clone();
         let memory = self.options.memory(&shape)?;
-        let limits = Limits { tokens_per_step: *tokens_per_step, slots: memory.slots };
+        let limits = Limits { tokens_per_step: *tokens_per_step, positions: memory.positions };
         let (template, template_refused) = self.template(name, Template::of_folder(folder, tokenizer.as_ref()));
         let model = Model {
             name: name.clone(),
@@ -336,7 +336,7 @@ impl Models {
             tokenizer_hash: tokenizer.as_ref().map(hash),
             tokenizer,
             memory,
-            usable_slots: limits.usable_slots(),
+            usable_positions: limits.usable_positions(),
             engine: Engine::start(model, limits).context("cannot start a thread for the model")?,
         };
         lock(&self.engine_metrics).running.push(model.engine.metrics_handle());

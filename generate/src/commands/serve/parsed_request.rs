@@ -6,7 +6,7 @@ use ember_decoding::generate::rows_at_once;
 use ember_model::GptConfig;
 
 use super::error::ApiError;
-use super::models::most_usable_slots;
+use super::models::most_usable_positions;
 
 /// Most traced candidates per step: each is ranked among all tokens.
 const MAX_TRACED: usize = 200;
@@ -151,24 +151,24 @@ pub(super) fn check_prompts(
 /// Refuses texts that do not fit in the cache. A prompt takes its own positions once, and those of
 /// its rows, but never more than as many whole contexts. Prompts that are continued one after
 /// another take their positions one after another.
-pub(super) fn check_slots(
+pub(super) fn check_positions(
     prompts: &[Vec<u32>],
     config: &GenerationConfig,
     context_length: usize,
-    usable_slots: usize,
+    usable_positions: usize,
 ) -> Result<(), ApiError> {
     let (together, rows) = rows_at_once(config, prompts.len());
     let new_tokens = config.max_new_tokens.saturating_add(config.draft_tokens);
     let longest = |ids: &Vec<u32>| ids.len().saturating_add(rows.saturating_mul(new_tokens));
     let most = |ids: &Vec<u32>| longest(ids).min(rows.saturating_mul(context_length));
     let batch = |prompts: &[Vec<u32>]| prompts.iter().map(most).fold(0, usize::saturating_add);
-    let slots = prompts.chunks(together.max(1)).map(batch).max().unwrap_or(0);
-    if slots > usable_slots {
-        let may_fit = slots <= most_usable_slots(context_length);
+    let positions = prompts.chunks(together.max(1)).map(batch).max().unwrap_or(0);
+    if positions > usable_positions {
+        let may_fit = positions <= most_usable_positions(context_length);
         let larger = if may_fit { ", or start the server with a larger --cache-mib" } else { "" };
         return Err(ApiError::invalid(format!(
-            "this may take {slots} positions of the KV cache, which has {usable_slots}; ask for fewer or shorter \
-             texts{larger}"
+            "this may take {positions} positions of the KV cache, which has {usable_positions}; ask for fewer or \
+             shorter texts{larger}"
         )));
     }
     Ok(())
@@ -207,7 +207,7 @@ mod tests {
         let beams = GenerationConfig { num_beams: 3, ..texts(Strategy::Beam) };
         let few_nodes = GenerationConfig { max_nodes: 5, ..texts(Strategy::Exact) };
         let drafts = GenerationConfig { draft_tokens: 4, ..texts(Strategy::Greedy) };
-        for (config, prompts, slots) in [
+        for (config, prompts, positions) in [
             (texts(Strategy::Greedy), 1, 14),
             (texts(Strategy::Greedy), 3, 42),
             (beams, 3, 3 * 34),
@@ -218,8 +218,8 @@ mod tests {
             (drafts, 3, 4 + 10 + 4),
             (GenerationConfig { max_new_tokens: 1000, ..texts(Strategy::Exact) }, 1, 16 * 64),
         ] {
-            let fits = |usable| check_slots(&vec![vec![1; 4]; prompts], &config, 64, usable).is_ok();
-            assert!(fits(slots) && !fits(slots - 1), "{prompts} of {config:?}");
+            let fits = |usable| check_positions(&vec![vec![1; 4]; prompts], &config, 64, usable).is_ok();
+            assert!(fits(positions) && !fits(positions - 1), "{prompts} of {config:?}");
         }
     }
 
@@ -227,7 +227,7 @@ mod tests {
     fn a_larger_cache_is_advised_only_if_the_texts_can_fit_in_one() {
         let config = GenerationConfig { max_new_tokens: 64, strategy: Strategy::Greedy, ..GenerationConfig::default() };
         let is_advised = |prompts| {
-            let refused = check_slots(&vec![vec![1; 4]; prompts], &config, 64, 100).unwrap_err();
+            let refused = check_positions(&vec![vec![1; 4]; prompts], &config, 64, 100).unwrap_err();
             format!("{refused:?}").contains("larger --cache-mib")
         };
         assert!(is_advised(192) && !is_advised(193));

@@ -16,7 +16,7 @@ use super::gbnf;
 use super::ids::ids_of;
 use super::models::Model;
 use super::parameter::Parameter;
-use super::parsed_request::{ParsedRequest, check_prompts, check_ranked, check_slots};
+use super::parsed_request::{ParsedRequest, check_positions, check_prompts, check_ranked};
 
 /// The parameter names of an API.
 pub(super) struct Dialect {
@@ -340,7 +340,7 @@ impl<'a> Parameters<'a> {
             return Err(ApiError::param("n", format!("a request can ask for at most {MAX_TEXTS} texts")));
         }
         check_ranked(prompts.len(), &config)?;
-        check_slots(&prompts, &config, shape.context_length, self.model.usable_slots)?;
+        check_positions(&prompts, &config, shape.context_length, self.model.usable_positions)?;
         let rows = if config.strategy.has_beams() { config.num_beams.max(each) } else { each };
         let echoes = self.is_on("echo")?;
         let reported = |ids: &Vec<u32>| {

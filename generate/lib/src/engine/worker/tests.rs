@@ -13,7 +13,7 @@ const CONTEXT: usize = 64;
 fn ask(worker: &mut Worker, request: u64, ids: &[u32], from: Option<usize>) -> impl Fn() -> bool + use<> {
     let (reply, answer) = sync_channel(1);
     let rows = vec![QueryRow { ids: ids.to_vec(), count: 1, from }];
-    let query = Query { request, slots: CONTEXT, rows, cancelled: Arc::default(), on_progress: None, reply };
+    let query = Query { request, positions: CONTEXT, rows, cancelled: Arc::default(), on_progress: None, reply };
     worker.handle(Message::Query(query));
     worker.admit();
     move || matches!(answer.try_recv(), Ok(Ok(_)))
@@ -24,7 +24,7 @@ fn ask(worker: &mut Worker, request: u64, ids: &[u32], from: Option<usize>) -> i
 fn every_step_extends_the_text_and_reads_no_more_than_a_piece_of_the_prompt_beside_it() {
     let shape = GptConfig::new(11, CONTEXT, 2, 2, 40);
     let model = Gpt::for_inference(&shape, &Random { seed: 3 }, WeightType::F32, &Device::flex()).unwrap();
-    let limits = Limits { tokens_per_step: 4, slots: 500 };
+    let limits = Limits { tokens_per_step: 4, positions: 500 };
     let mut worker = Worker::new(model, limits, MetricsHandle::default(), Arc::default());
     let mut text = vec![1, 2];
     let is_begun = ask(&mut worker, 0, &text, None);
