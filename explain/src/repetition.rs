@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use ember_decoding::loops::ending_loop;
 use serde::Serialize;
 
-/// A text that ends in a repeated unit is in a loop if the repetition is at least this long (not
-/// longer, since explained texts are short) ...
+/// A text that ends in a repeated unit is in a loop if the repetition is at least this long, which
+/// is not much, since explained texts are short, ...
 const LOOP_TOKENS: usize = 8;
 
 /// ... and contains the unit at least this often.

@@ -180,7 +180,7 @@ impl Constants {
     const START: [f64; CONSTANTS] = [0.6, 3e4, 0.35, 1e5, 0.35, 50.0, 1.5, 0.5, 1.0, 3.0];
 
     /// The most that each constant can be: `e` and `p` are shares, exponents stay moderate, and the
-    /// scales n0, d0 and s0 have no bound.
+    /// scales n0, d0 and s0 have no bound but the range of the search.
     const MOST: [f64; CONSTANTS] = [1.0, f64::INFINITY, 2.0, f64::INFINITY, 2.0, f64::INFINITY, 4.0, 1.0, 4.0, 16.0];
 
     /// How strongly: a constant that is e times too large counts as much as a point with this

@@ -138,7 +138,8 @@ impl Subject {
     }
 }
 
-/// The configuration, with what is left `open` chosen so that a step fits into `available` bytes.
+/// The configuration, with what is left `open` chosen so that a step fits into `available` bytes,
+/// and a note if that changes it. The allocator then keeps freed memory where a run's would.
 fn fitted(
     config: TrainConfig,
     shape: &GptConfig,
