@@ -95,7 +95,7 @@ fn while_one_is_loaded_others_are_there() {
     let options = LoadOptions { device, weights, tokens_per_step: 16, cache_bytes: 1 << 20, max_bytes: 1 };
     let models = Models::new(Served { folders: vec![named("one"), named("other")], run: None }, options).unwrap();
     models.load_default().unwrap();
-    let server = Arc::new(server::Server::new(models, server::Setup::default(), 1, 0));
+    let server = Arc::new(server::Server::new(models, Setup::default(), 1, 0));
     let ask = |name: &str| {
         let body = json!({ "model": name }).as_object().unwrap().clone();
         handler::with_model(&server, body.into(), |_, model, _| Ok(model.name.clone()))
@@ -124,7 +124,7 @@ fn what_takes_long_to_read_waits_for_its_like_and_holds_up_nothing_short() {
     let options = LoadOptions { device, weights, tokens_per_step: 16, cache_bytes: 1 << 20, max_bytes: 1 << 30 };
     let models = Models::new(Served { folders: vec![tiny], run: None }, options).unwrap();
     models.load_default().unwrap();
-    let server = Arc::new(server::Server::new(models, server::Setup::default(), 1, 0));
+    let server = Arc::new(server::Server::new(models, Setup::default(), 1, 0));
     let object = async |body: &Value| {
         let request = Request::new(Body::from(body.to_string()));
         body::Object::from_request(request, &()).await.unwrap()

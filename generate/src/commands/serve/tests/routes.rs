@@ -12,7 +12,7 @@ fn without_models() -> Arc<server::Server> {
     let (device, weights) = (Device::flex(), WeightType::F32);
     let options = LoadOptions { device, weights, tokens_per_step: 16, cache_bytes: 1 << 20, max_bytes: 1 << 30 };
     let models = Models::new(Served { folders: Vec::new(), run: None }, options).unwrap();
-    Arc::new(server::Server::new(models, server::Setup::default(), 1, 0))
+    Arc::new(server::Server::new(models, Setup::default(), 1, 0))
 }
 
 /// Status and body of the answer to a GET, without a connection.
