@@ -6,7 +6,7 @@
 //! being read ends the process: our programs with a line, on Linux, others by a signal. Programs
 //! that save a model, ours included, write a new file and rename it.
 
-#![allow(unsafe_code)] // maps files, and reinterprets bytes as floats
+#![allow(unsafe_code)] // maps files
 
 use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::{borrow::Cow, fs::File, path::Path, path::PathBuf};
@@ -141,9 +141,7 @@ fn decode(dtype: Dtype, bytes: &[u8]) -> Option<Cow<'_, [f32]>> {
 /// Reinterprets bytes as float32 values, if they are aligned and the processor is little endian
 /// like the file.
 fn in_place(bytes: &[u8]) -> Option<&[f32]> {
-    // SAFETY: any four bytes are a float32.
-    let (before, values, after) = unsafe { bytes.align_to::<f32>() };
-    (cfg!(target_endian = "little") && before.is_empty() && after.is_empty()).then_some(values)
+    if cfg!(target_endian = "little") { bytemuck::try_cast_slice(bytes).ok() } else { None }
 }
 
 /// Writes tensors as float32 into one safetensors file and waits until it is on the disk.
