@@ -21,7 +21,7 @@ function drawCompare() {
 function drawSide(side) {
   side.card ??= sampleCard(side.name);
   side.model = props.models.includes(side.model) ? side.model : settings.model;
-  const knobs = props.knobs.filter(({ name }) => !headed("Beams")(name) && !COUNTS.includes(name));
+  const knobs = props.knobs.filter(({ name, heading }) => heading !== "Beams" && !COUNTS.includes(name));
   const value = element("label", { class: "field" }, "Value", valueControl(side));
   const pick = (knob) => {
     Object.assign(side, { knob, value: "" });

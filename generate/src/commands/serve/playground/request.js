@@ -9,7 +9,13 @@ const GRAMMARS = { json_schema: "JSON Schema", regex: "Regular expression", lark
 const ELSEWHERE = ["temperature", "max_new_tokens", "num_return_sequences", "num_beams", "max_nodes"];
 
 const knobNamed = (name) => props.knobs.find((knob) => knob.name === name);
-const headed = (heading) => (name) => knobNamed(name)?.heading === heading;
+
+/** The knobs that were set, without those under these headings of the drawer. */
+const knobsWithout = (knobs, ...headings) =>
+  Object.fromEntries(Object.entries(knobs).filter(([name]) => !headings.includes(knobNamed(name)?.heading)));
+
+/** The key of a grammar that was set. */
+const grammarKey = ({ kind, text }) => (kind && text ? { [kind]: text } : {});
 
 /** A complete request except for its prompt; `set` overrides the page's settings. */
 function requestFor(set = {}) {
@@ -19,7 +25,6 @@ function requestFor(set = {}) {
   const count = greedy ? 1 : now.count;
   // Sent also if the model's folder sets several texts by default.
   const byDefault = knobNamed("num_return_sequences")?.default ?? 1;
-  const turned = Object.entries(now.knobs).filter(([name]) => !headed("Beams")(name) && !(greedy && headed("Sampling")(name)));
   return {
     model: now.model,
     max_tokens: now.tokens,
@@ -28,19 +33,18 @@ function requestFor(set = {}) {
     ...(greedy ? {} : { temperature: now.temperature }),
     ...(count > 1 || byDefault > 1 ? { n: count } : {}),
     overflow: "slide",
-    ...Object.fromEntries(turned),
-    ...(now.grammar.kind && now.grammar.text ? { [now.grammar.kind]: now.grammar.text } : {}),
+    ...knobsWithout(now.knobs, "Beams", ...(greedy ? ["Sampling"] : [])),
+    ...grammarKey(now.grammar),
   };
 }
 
 /** A request for a beam search, without sampling knobs and knobs of the strategy. */
 function beamRequest(beams) {
-  const turned = Object.entries(settings.knobs).filter(([name]) => !headed("Sampling")(name) && !headed("Strategy")(name));
   const strategy = settings.knobs.num_beam_groups > 1 ? "diverse-beam" : "beam";
-  const { model, tokens, grammar } = settings;
+  const { model, tokens, knobs, grammar } = settings;
   return {
-    model, max_tokens: tokens, strategy, num_beams: beams, n: beams, overflow: "slide", ...Object.fromEntries(turned),
-    ...(grammar.kind && grammar.text ? { [grammar.kind]: grammar.text } : {}),
+    model, max_tokens: tokens, strategy, num_beams: beams, n: beams, overflow: "slide",
+    ...knobsWithout(knobs, "Sampling", "Strategy"), ...grammarKey(grammar),
   };
 }
 

@@ -50,9 +50,11 @@ function branchItem(id, onPath) {
 const MAX_PREVIEW = 90;
 
 function preview({ tokens, how }) {
-  const text = textOf(tokens).replace(/\s+/g, " ");
-  const short = text.length > MAX_PREVIEW ? `${text.slice(0, MAX_PREVIEW)}…` : text;
-  return short.trim() === "" ? (how && tokens.length === 0 ? "…" : visible(textOf(tokens)) || "(empty)") : short;
+  const text = textOf(tokens);
+  const line = text.replace(/\s+/g, " ");
+  if (line.trim() !== "") return line.length > MAX_PREVIEW ? `${line.slice(0, MAX_PREVIEW)}…` : line;
+  if (text !== "") return visible(text); // nothing but spaces
+  return how && tokens.length === 0 ? "…" : "(empty)"; // nothing written yet, or at all
 }
 
 function removeBranch(id) {
