@@ -61,10 +61,11 @@ pub fn all() -> Vec<Check> {
             causal_attention(cast(qkv * 2.0, to), HEADS_OF_64, None)
         }),
         kernel("head and loss in pieces", [[2, 128, 128], [1, 256, 128]], |[x, table], to| {
-            // Pieces of 100, 100 and 56 positions.
+            // Pieces of 100, 100 and 56 positions. Half as large as the other inputs: the exponential would
+            // turn the rounding of larger logits, in bfloat16, into more than the tolerance.
             let targets: Vec<u32> = (0..256).map(|place| place * 31 % 256).collect();
             let objective = Objective { z_loss: 1e-3, label_smoothing: 0.1 };
-            head_loss(cast(x, to), matrix(table, to), &targets, objective, 1.0, 100).objective.reshape([1, 1, 1])
+            head_loss(cast(x * 0.5, to), matrix(table, to), &targets, objective, 1.0, 100).objective.reshape([1, 1, 1])
         }),
         kernel("cross_entropy", [[BATCH, TIME, VOCAB]], |[logits], to| {
             let targets: Vec<u32> = (0..BATCH * TIME).map(|place| (place * 31 % VOCAB) as u32).collect();
