@@ -3,10 +3,10 @@
 use std::convert::Infallible;
 
 use ember_data::look::look;
-use ember_data::prepare::{Dataset, Error, Input, PrepareOptions, Silent, diff, prepare};
+use ember_data::prepare::{Dataset, Input, PrepareOptions, Silent, diff, prepare};
 use ember_data::sensitive::Masking;
 
-use crate::harness::{Harness, check_error, check_file_error};
+use crate::harness::{Harness, check_file_error};
 use crate::scratch;
 
 pub const HARNESSES: &[Harness] = &[
@@ -20,18 +20,11 @@ fn text(bytes: &[u8]) {
     let out = path.with_file_name("data");
     let options =
         PrepareOptions { inputs: vec![Input::Path(path)], out: out.clone(), mask: true, ..PrepareOptions::default() };
-    check_text_error(look(&options, &Silent));
-    check_text_error(diff(&options, &mut |_| {}));
-    if check_text_error(prepare(&options, &Silent)).is_some() {
+    check_file_error(look(&options, &Silent));
+    check_file_error(diff(&options, &mut |_| {}));
+    if check_file_error(prepare(&options, &Silent)).is_some() {
         check_file_error(Dataset::open(&out)).expect("what was prepared opens");
     }
-}
-
-/// As [`check_error`]; the error must name the file, unless it is about the text as a whole, such as
-/// one that is too short to be split.
-fn check_text_error<T>(result: Result<T, Error>) -> Option<T> {
-    let of_whole_text = matches!(result, Err(Error::Unusable(_) | Error::OneSided { .. }));
-    if of_whole_text { check_error(result) } else { check_file_error(result) }
 }
 
 /// Checks that masking does not depend on how the text is split into pieces.
