@@ -24,6 +24,7 @@ fn of_preparing(error: &prepare::Error) -> Option<String> {
             "the random split put {val} of {documents} documents into validation; give another --seed or more \
              different documents"
         )),
+        prepare::Error::Text { text, error } => Some(format!("{text}: {}", of_preparing(error)?)),
         _ => None,
     }
 }
@@ -97,6 +98,8 @@ mod tests {
         assert!(words(&missing).ends_with("there, or give token ids with --prompt-ids, which needs none"));
         let unlucky = prepare::Error::OneSided { val: 0, documents: 2 };
         assert!(words(&unlucky).ends_with("give another --seed or more different documents"));
+        let named = prepare::Error::Text { text: "a.txt".to_owned(), error: Box::new(unlucky) };
+        assert!(words(&named).starts_with("a.txt: the random split put 0 of 2 documents"));
     }
 
     #[test]

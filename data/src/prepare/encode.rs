@@ -89,6 +89,11 @@ pub fn encode(
         return Err(Error::changed(&format!(" ({})", changed.reason)));
     }
     let mut encoded = encoder.finish()?;
+    if encoded.train.tokens.min(encoded.val.tokens) < 2 {
+        let what =
+            "one of the splits has fewer than the two tokens that it needs; give more text, or another val_fraction";
+        return Err(Error::unusable(what).of_text(&survey.sources));
+    }
     if tokenizer.is_context_free() {
         for character in survey.characters.keys() {
             mark_used(&tokenizer.encode(character.encode_utf8(&mut [0; 4]))?, &mut encoded.ids_used);

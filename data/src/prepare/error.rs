@@ -1,5 +1,6 @@
 //! Why a text cannot be prepared.
 
+use super::reading::{Source, names_of};
 use crate::{numbers::counted, source, tokenizer, tokenizer::UnknownCharacter, tokens};
 use ember_host::file_error::FileError;
 
@@ -28,6 +29,9 @@ pub enum Error {
         "the random split put {val} of {documents} documents into validation; give another seed or more different documents"
     )]
     OneSided { val: u64, documents: u64 },
+    /// The text as a whole cannot be used: which text, and why.
+    #[error("{text}: {error}")]
+    Text { text: String, error: Box<Error> },
     /// The tokenizer lacks characters of the text.
     #[error(
         "the tokenizer lacks {} of the text, {all} in total ({examples})",
@@ -43,6 +47,11 @@ impl Error {
     /// [`Self::Unusable`]: what is wrong, and what to do.
     pub(super) fn unusable(what: impl Into<String>) -> Self {
         Self::Unusable(what.into())
+    }
+
+    /// [`Self::Text`]: the error of the text that these sources hold.
+    pub(super) fn of_text(self, sources: &[Source]) -> Self {
+        Self::Text { text: names_of(sources), error: Box::new(self) }
     }
 
     /// The second pass found another text than the first; `how` is empty or in brackets.

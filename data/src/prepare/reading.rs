@@ -47,10 +47,15 @@ pub struct Source {
 
 /// The error that these sources hold no text.
 pub fn empty_text_error(sources: &[Source]) -> Error {
-    let first = sources.first().map_or("", |source| &source.name);
-    let more = match sources.len() {
-        0 | 1 => String::new(),
-        all => format!(" and {}", counted(all - 1, "other file")),
-    };
-    Error::unusable(format!("the text is empty: there is only white space in {first}{more}; give a file with text"))
+    let names = names_of(sources);
+    Error::unusable(format!("the text is empty: there is only white space in {names}; give a file with text"))
+}
+
+/// The first source, and how many others there are.
+pub fn names_of(sources: &[Source]) -> String {
+    match sources {
+        [] => String::new(),
+        [only] => only.name.clone(),
+        [first, others @ ..] => format!("{} and {}", first.name, counted(others.len(), "other file")),
+    }
 }

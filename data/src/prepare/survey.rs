@@ -140,7 +140,7 @@ impl SurveyState {
         }
         self.split.keep_together(self.near.map(NearDuplicates::finish).unwrap_or_default());
         self.split.in_sources(sources.iter().map(|source| source.documents[0]));
-        let (split, duplicates) = self.split.finish()?;
+        let (split, duplicates) = self.split.finish().map_err(|error| error.of_text(&sources))?;
         Ok(Survey {
             sources: by_side(sources, &split),
             unusable,

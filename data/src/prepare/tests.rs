@@ -184,8 +184,14 @@ fn the_same_text_prepares_to_the_same_bytes() {
 fn what_cannot_be_prepared_is_named() {
     let error = |content: &str| try_text(content, "auto").err().unwrap().to_string();
     assert!(error(" \n\n ").contains("the text is empty"));
-    assert!(error("x").contains("one character long"));
-    assert!(error(&format!("same{END_OF_TEXT}same")).contains("documents are equal"));
+    for (content, what) in [
+        ("x".to_owned(), "the text is one character long"),
+        ("xy".to_owned(), "one of the splits has fewer than the two tokens"),
+        (format!("same{END_OF_TEXT}same"), "all 2 documents are equal"),
+    ] {
+        let line = error(&content);
+        assert!(line.contains(&format!("text.txt: {what}")), "{line}");
+    }
     let folder = tempfile::tempdir().unwrap();
     let mut bad = options(folder.path(), Vec::new(), "auto");
     assert!(prepare(&bad, &Silent).unwrap_err().to_string().contains("no text was named"));

@@ -1,7 +1,6 @@
 //! Writes the token file of one side and counts what goes into it.
 
 use super::text_hash::TextHash;
-use crate::prepare::error::Error;
 use crate::{tokenizer::Tokenizer, tokens, tokens::TokenWriter, tokens::Written};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -92,13 +91,8 @@ impl Stream {
         Ok(())
     }
 
-    pub fn finish(mut self) -> Result<SplitCounts, Error> {
+    pub fn finish(mut self) -> Result<SplitCounts, tokens::Error> {
         self.counts.tokens = self.writer.count;
-        if self.counts.tokens < 2 {
-            let what = "one of the splits has fewer than the two tokens that it needs; give more text, or another \
-                        val_fraction";
-            return Err(Error::unusable(what));
-        }
         self.counts.checksum = format!("{:016x}", self.writer.finish()?);
         Ok(self.counts)
     }
