@@ -327,9 +327,9 @@ impl TextFile {
         is_folder.then_some(archive)
     }
 
-    /// This file with its format set; `said` is the encoding that the user has set. An error has
+    /// This file with its format set; `set_encoding` is the encoding that the user has set. An error has
     /// the kind under which the file is left out.
-    fn of_kind(mut self, start: &Start, said: Option<&Encoding>) -> Result<Self, (LeftOutKind, Error)> {
+    fn of_kind(mut self, start: &Start, set_encoding: Option<&Encoding>) -> Result<Self, (LeftOutKind, Error)> {
         if self.bytes == 0 {
             return Err((LeftOutKind::Empty, Error::unusable(&self.name, "is empty; give a file with text")));
         }
@@ -344,9 +344,10 @@ impl TextFile {
             let what = "is a page or a recipe that Ember wrote, not text; name the text itself";
             return Err((LeftOutKind::Own, Error::unusable(&self.name, what)));
         }
-        let is_said_utf16 =
-            said.is_some_and(|said| [UTF_16LE, UTF_16BE].contains(&said) && guess::reads_as_utf16(&start.bytes, said));
-        if !is_said_utf16
+        let is_set_to_utf16 = set_encoding.is_some_and(|encoding| {
+            [UTF_16LE, UTF_16BE].contains(&encoding) && guess::reads_as_utf16(&start.bytes, encoding)
+        });
+        if !is_set_to_utf16
             && !encoding::may_hold_zeros(&start.bytes)
             && let Some(at) = start.bytes.iter().position(|&byte| byte == 0)
         {

@@ -23,15 +23,17 @@ const ATTRIBUTION_WORDS: [&str; 12] = [
 const ATTRIBUTION_STARTS: [&str; 10] = ["On ", "Am ", "Le ", "El ", "Il ", "Op ", "Den ", "Em ", "W dniu ", "Dnia "];
 
 /// Separators above a whole quoted mail.
-const SEPARATORS: [&str; 7] = [
+const SEPARATORS: [&str; 6] = [
     "-----Original Message-----",
     "-----Ursprüngliche Nachricht-----",
     "-----Message d'origine-----",
     "-----Mensaje original-----",
     "-----Messaggio originale-----",
     "---------- Forwarded message ---------",
-    "________________________________",
 ];
+
+/// The line that Outlook draws above a quoted mail; other programs draw it between the parts of one.
+const OUTLOOK_RULE: &str = "________________________________";
 
 /// The header fields at the start of a mail that Outlook quotes, in its languages: sender, date,
 /// recipients, subject.
@@ -87,7 +89,8 @@ fn remove_quotations<'a>(text: &'a str, changes: &mut Changes) -> Vec<&'a str> {
     let mut kept: Vec<&str> = Vec::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
-        if SEPARATORS.contains(&line.trim()) || begins_quoted_mail(line, lines.clone()) {
+        let is_separator = SEPARATORS.contains(&line.trim()) || is_outlook_separator(line, lines.clone());
+        if is_separator || begins_quoted_mail(line, lines.clone()) {
             changes.quoted_lines += 1 + lines.count() as u64;
             break;
         }
@@ -140,6 +143,18 @@ fn signature(lines: &[&str]) -> Option<usize> {
         }
     }
     begins
+}
+
+/// Whether this is Outlook's rule above a quoted mail, whose first two header fields follow, in any
+/// language.
+fn is_outlook_separator<'a>(line: &str, below: impl Iterator<Item = &'a str>) -> bool {
+    let is_field = |line: &str| {
+        let name = field_name(line);
+        let value = line.split_once(':').map_or("", |(_, value)| value.trim_start_matches('*'));
+        (1..=2).contains(&name.split_whitespace().count()) && value.starts_with(char::is_whitespace)
+    };
+    let fields = below.skip_while(|line| line.trim().is_empty()).take(2).filter(|line| is_field(line));
+    line.trim() == OUTLOOK_RULE && fields.count() == 2
 }
 
 /// Whether this line begins a mail that Outlook quotes: its header fields follow in order, the
@@ -199,6 +214,10 @@ mod tests {
         }
         let outlook = "Fine.\n\n-----Original Message-----\nFrom: Ann\nGood?\n";
         assert_eq!(remove(outlook, &mut Changes::default()), "Fine.\n");
+        let turkish = format!("Fine.\n\n{OUTLOOK_RULE}\nKimden: Ann\nGönderildi: Pazartesi\n\nGood?\n");
+        assert_eq!(remove(&turkish, &mut Changes::default()), "Fine.\n");
+        let divided = format!("One.\n{OUTLOOK_RULE}\nNote: two.\nhttps://example.org\n");
+        assert_eq!(remove(&divided, &mut Changes::default()), divided);
         for whole in ["A line that ends in a colon:\nand goes on\n", "a > b\n", "-- a dash begins this\n", ""] {
             assert_eq!(remove(whole, &mut Changes::default()), whole);
         }

@@ -8,7 +8,8 @@ use crate::source::reader::{About, Reader, emit_document};
 use crate::source::start::Start;
 use crate::source::{content::Content, error::Error, event::Dated, event::Event};
 use ember_host::panics::quietly;
-use mail_parser::decoders::{base64::base64_decode, quoted_printable::quoted_printable_decode};
+use mail_parser::decoders::quoted_printable::quoted_printable_decode;
+use mail_parser::decoders::{base64::base64_decode, charsets::map::charset_decoder};
 use mail_parser::{Encoding, Message, MessageParser, MessagePart, MimeHeaders, PartType};
 use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read};
@@ -110,6 +111,10 @@ impl Reader for Mbox {
             if n == 0 || begins {
                 match mail.replace(Vec::new()) {
                     Some(whole) => _ = emit_mail(&whole, content, sink)?,
+                    None if n == 0 => {
+                        let problem = "is not a mailbox: no mail begins with a line \"From ...\"; leave it out";
+                        return Err(Error::unusable(content.name(), problem).into());
+                    }
                     None => needs_date = has_date(&line),
                 }
             } else if let Some(mail) = &mut mail
@@ -158,8 +163,8 @@ fn emit_mail(bytes: &[u8], content: &Content<'_>, sink: &mut EventSink<'_>) -> R
 /// Charsets that programs declare for text whose encoding they do not know.
 const UNRELIABLE_CHARSETS: [&str; 5] = ["utf-8", "utf8", "us-ascii", "ascii", "unknown-8bit"];
 
-/// The text of a part: `text`, which the library has decoded, if the declared charset is reliable;
-/// else the part is decoded again, with our detection of the encoding.
+/// The text of a part: `text`, which the library has decoded, if the declared charset is reliable
+/// and known to it; else the part is decoded again, with our detection of the encoding.
 pub fn decoded<'a>(
     part: &MessagePart<'_>,
     text: &'a str,
@@ -167,11 +172,13 @@ pub fn decoded<'a>(
     content: &Content<'_>,
 ) -> Cow<'a, str> {
     let charset = part.content_type().and_then(|kind| kind.attribute("charset"));
-    let is_reliable =
-        charset.is_some_and(|charset| !UNRELIABLE_CHARSETS.iter().any(|other| other.eq_ignore_ascii_case(charset)));
+    let is_reliable = charset.is_some_and(|charset| {
+        charset_decoder(charset.as_bytes()).is_some()
+            && !UNRELIABLE_CHARSETS.iter().any(|other| other.eq_ignore_ascii_case(charset))
+    });
     // All bytes of ISO-2022-JP are ASCII.
-    let is_plain = text.is_ascii() && !has_escape_to_japanese(text.as_bytes());
-    if is_reliable || is_plain {
+    let needs_no_decoding = text.is_ascii() && !has_escape_to_japanese(text.as_bytes());
+    if is_reliable || needs_no_decoding {
         return Cow::Borrowed(text);
     }
     let raw = message.raw_message.get(part.offset_body as usize..part.offset_end as usize).unwrap_or_default();
@@ -193,10 +200,20 @@ fn is_mostly_utf8(bytes: &[u8]) -> bool {
     valid > invalid
 }
 
-/// The text of a mail's body: its plain text parts, else its HTML parts as text.
+/// The text of a mail's body: its plain text parts; if they are blank, its HTML parts as text.
 fn body(message: &Message<'_>, content: &Content<'_>) -> String {
+    let text = text_of_parts(message.text_bodies(), message, content);
+    if text.trim().is_empty() { text_of_parts(message.html_bodies(), message, content) } else { text }
+}
+
+/// The text of some parts of a mail, HTML as text.
+fn text_of_parts<'a>(
+    parts: impl Iterator<Item = &'a MessagePart<'a>>,
+    message: &Message<'_>,
+    content: &Content<'_>,
+) -> String {
     let mut text = String::new();
-    for part in message.text_bodies().take(MAX_PARTS) {
+    for part in parts.take(MAX_PARTS) {
         let shown = match &part.body {
             PartType::Text(text) => decoded(part, text, message, content).replace("\r\n", "\n"),
             PartType::Html(page) if content.options.clean == Clean::Off => {
@@ -256,6 +273,25 @@ mod tests {
     }
 
     #[test]
+    fn a_mailbox_in_which_no_mail_begins_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.mbox");
+        std::fs::write(&path, "*mbx*\r\nSubject: x\r\n\r\nHello\r\n").unwrap();
+        let mut listing = Listing::default();
+        listing.add_path(&path).unwrap();
+        let error = read::<Error>(&listing.files[0], &ReadOptions::default(), &AtomicU64::new(0), &mut |_| Ok(()));
+        let expected = "a.mbox is not a mailbox: no mail begins with a line \"From ...\"; leave it out";
+        assert!(error.unwrap_err().to_string().ends_with(expected));
+    }
+
+    #[test]
+    fn a_mail_whose_plain_text_is_blank_is_read_from_its_html() {
+        let header = "MIME-Version: 1.0\nContent-Type: multipart/alternative; boundary=x\n";
+        let body = "--x\nContent-Type: text/plain\n\n \n--x\nContent-Type: text/html\n\n<p>Hello, Ann</p>\n--x--\n";
+        assert_eq!(text(header, body.as_bytes(), &ReadOptions::default()), "Hello, Ann\n");
+    }
+
+    #[test]
     fn text_whose_encoding_a_mail_does_not_know_is_read_as_all_text() {
         let options = ReadOptions::default();
         let german = b"Gr\xfc\xdfe aus M\xfcnchen, sch\xf6ne Gr\xfc\xdfe an alle.\n";
@@ -263,7 +299,8 @@ mod tests {
         let plain = "Content-Type: text/plain; charset=utf-8\n";
         let quoted = b"Gr=FC=DFe aus M=FCnchen, sch=F6ne Gr=FC=DFe an alle.\n";
         let quoted_header = "Content-Type: text/plain\nContent-Transfer-Encoding: quoted-printable\n";
-        for (header, body) in [("", &german[..]), (plain, german), (quoted_header, quoted)] {
+        let unknown = "Content-Type: text/plain; charset=X-UNKNOWN\n";
+        for (header, body) in [("", &german[..]), (plain, german), (unknown, german), (quoted_header, quoted)] {
             assert_eq!(text(header, body, &options), expected, "{header}");
         }
         assert_eq!(text(plain, expected.as_bytes(), &options), expected);

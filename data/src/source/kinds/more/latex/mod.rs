@@ -10,8 +10,10 @@ use crate::source::content::Content;
 use crate::source::event::{EventSink, Halt};
 use crate::source::reader::{About, Reader, emit_document, in_one_line};
 use crate::source::start::Start;
-use names::{FORMULAS, HEADINGS, NOTES, VERBATIM, WITHOUT_ARGUMENT};
-use names::{accent, arguments_without_text, definition_arguments, environment_arguments, ligature, settings, symbol};
+use names::{FORMULAS, HEADINGS, NOTES, VERBATIM, WITHOUT_TEXT};
+use names::{
+    accent, arguments_without_text, definition_arguments, environment_arguments, layout_arguments, ligature, symbol,
+};
 use places::{after_blanks, begins_blank, braces, formula_length, overlay_length};
 use unicode_normalization::char::compose;
 
@@ -85,6 +87,16 @@ struct Parser<'a> {
     no_formula_to: [usize; 2],
 }
 
+/// The dotless letter if the text begins with its command, `\i` or `\j`.
+fn dotless_letter(text: &str) -> Option<&'static str> {
+    let (letter, behind) = match text.as_bytes() {
+        [b'\\', b'i', behind @ ..] => ("ı", behind),
+        [b'\\', b'j', behind @ ..] => ("ȷ", behind),
+        _ => return None,
+    };
+    (!behind.first().is_some_and(u8::is_ascii_alphabetic)).then_some(letter)
+}
+
 /// The text without commands, on one line.
 fn plain(text: &str) -> String {
     let mut parser = Parser::of(text);
@@ -140,6 +152,9 @@ impl<'a> Parser<'a> {
                     // A comment includes its line end and the indentation of the next line.
                     self.at += self.rest().find('\n').map_or(self.rest().len(), |end| end + 1);
                     self.at += self.rest().len() - self.rest().trim_start_matches([' ', '\t']).len();
+                    if self.rest().starts_with('\n') {
+                        self.prose().block();
+                    }
                 }
                 '{' => self.begin(),
                 '}' => self.end(),
@@ -226,9 +241,9 @@ impl<'a> Parser<'a> {
             self.skip_definition(arguments);
             return false;
         }
-        if let Some(settings) = settings(name) {
+        if let Some(arguments) = layout_arguments(name) {
             self.all_options();
-            for _ in 0..settings {
+            for _ in 0..arguments {
                 self.argument();
                 self.all_options();
             }
@@ -265,7 +280,7 @@ impl<'a> Parser<'a> {
                     self.next_role = Role::Note;
                 }
             }
-            name if WITHOUT_ARGUMENT.contains(&name) => {
+            name if WITHOUT_TEXT.contains(&name) => {
                 self.all_options();
                 for _ in 0..arguments_without_text(name) {
                     self.argument();
@@ -364,13 +379,14 @@ impl<'a> Parser<'a> {
         if behind.starts_with('{') {
             self.at += self.rest().len() - behind.len();
         }
-        let text = match self.argument() {
-            Some(inside) => inside.replace("\\i", "ı").replace("\\j", "ȷ"),
-            None if self.rest().starts_with("\\i") => {
+        let text = match (self.argument(), dotless_letter(self.rest())) {
+            (Some(inside), _) => inside.replace("\\i", "ı").replace("\\j", "ȷ"),
+            (None, Some(letter)) => {
                 self.at += 2;
-                "ı".to_owned()
+                self.skip_space();
+                letter.to_owned()
             }
-            None => {
+            (None, None) => {
                 let letter = self.rest().chars().next().filter(|&letter| letter != '\\');
                 self.at += letter.map_or(0, char::len_utf8);
                 letter.unwrap_or(' ').to_string()
@@ -378,8 +394,12 @@ impl<'a> Parser<'a> {
         };
         let mut letters = text.trim().chars();
         let Some(letter) = letters.next() else { return };
-        // Unicode composes accents with `i`, not with the dotless `ı`.
-        let base = if letter == 'ı' { 'i' } else { letter };
+        // Unicode composes accents with `i` and `j`, not with the dotless letters.
+        let base = match letter {
+            'ı' => 'i',
+            'ȷ' => 'j',
+            letter => letter,
+        };
         match compose(base, accent) {
             Some(composed) => self.prose().push(&format!("{composed}{}", letters.as_str())),
             None => self.prose().push(&format!("{base}{accent}{}", letters.as_str())),
@@ -403,8 +423,11 @@ impl<'a> Parser<'a> {
             self.prose().block();
             return name == "document";
         }
-        let is_formula = FORMULAS.contains(&name);
+        let is_formula = FORMULAS.contains(&name.trim_end_matches('*'));
         if is_formula || VERBATIM.contains(&name) || name == "comment" {
+            if is_formula {
+                self.skip_arguments(environment_arguments(name));
+            }
             let close = format!("\\end{{{name}}}");
             let end = self.rest().find(&close).unwrap_or(self.rest().len());
             let inside = &self.rest()[..end];
@@ -420,12 +443,17 @@ impl<'a> Parser<'a> {
         }
         self.at += overlay_length(self.rest());
         self.all_options();
-        for _ in 0..environment_arguments(name) {
+        self.skip_arguments(environment_arguments(name));
+        self.prose().block();
+        false
+    }
+
+    /// Skips arguments, each after any options.
+    fn skip_arguments(&mut self, count: usize) {
+        for _ in 0..count {
             self.all_options();
             self.argument();
         }
-        self.prose().block();
-        false
     }
 }
 

@@ -1,7 +1,7 @@
 //! The meaning of the names of commands and environments.
 
 /// Commands whose arguments are not text of the document.
-pub const WITHOUT_ARGUMENT: [&str; 37] = [
+pub const WITHOUT_TEXT: [&str; 37] = [
     "label",
     "ref",
     "eqref",
@@ -76,7 +76,7 @@ pub fn definition_arguments(command: &str) -> Option<usize> {
 }
 
 /// The number of layout arguments before the last one, which is text; `None` for other commands.
-pub fn settings(command: &str) -> Option<usize> {
+pub fn layout_arguments(command: &str) -> Option<usize> {
     Some(match command {
         "href" | "hypertarget" | "hyperlink" | "textcolor" | "color" | "colorbox" | "parbox" | "raisebox"
         | "scalebox" | "rotatebox" | "foreignlanguage" => 1,
@@ -90,7 +90,7 @@ pub fn environment_arguments(environment: &str) -> usize {
     match environment {
         "tabular*" | "tabularx" | "tabulary" | "wrapfigure" | "wrapfigure*" | "wraptable" | "wraptable*" => 2,
         "tabular" | "array" | "longtable" | "longtable*" | "minipage" | "multicols" | "multicols*" | "column"
-        | "thebibliography" => 1,
+        | "thebibliography" | "alignat" | "alignat*" | "IEEEeqnarray" | "IEEEeqnarray*" => 1,
         _ => 0,
     }
 }
@@ -98,17 +98,17 @@ pub fn environment_arguments(environment: &str) -> usize {
 /// Environments that are kept as written.
 pub const VERBATIM: [&str; 3] = ["verbatim", "lstlisting", "minted"];
 
-/// Environments of formulas, also kept as written.
+/// Environments of formulas, also kept as written; also with an asterisk (without numbers).
 pub const FORMULAS: [&str; 11] = [
     "equation",
-    "equation*",
     "align",
-    "align*",
+    "alignat",
+    "flalign",
     "gather",
-    "gather*",
     "multline",
-    "multline*",
     "eqnarray",
+    "IEEEeqnarray",
+    "dmath",
     "displaymath",
     "math",
 ];

@@ -36,6 +36,43 @@ fn definitions_are_left_out_with_all_that_they_say() {
 }
 
 #[test]
+fn formulas_stay_as_written() {
+    for (body, shown) in [
+        (r"\begin{eqnarray*}a &=& \frac{1}{2}\alpha\end{eqnarray*}", "$$a &=& \\frac{1}{2}\\alpha$$\n"),
+        (r"\begin{alignat}{2}a &= b\end{alignat}", "$$a &= b$$\n"),
+        (r"\begin{IEEEeqnarray*}{rCl}a &=& b\end{IEEEeqnarray*}", "$$a &=& b$$\n"),
+        (r"\begin{equation*}a\end{equation*}", "$$a$$\n"),
+    ] {
+        assert_eq!(text(body), shown, "{body}");
+    }
+}
+
+#[test]
+fn a_blank_line_below_a_comment_ends_a_paragraph() {
+    for (body, shown) in [
+        ("One. % todo\n\nTwo.", "One.\n\nTwo.\n"),
+        ("One.\n% todo\n\nTwo.", "One.\n\nTwo.\n"),
+        ("One.%\n  \n Two.", "One.\n\nTwo.\n"),
+        ("One. % todo\nTwo.", "One. Two.\n"),
+        ("One%\n  two", "Onetwo\n"),
+    ] {
+        assert_eq!(text(body), shown, "{body}");
+    }
+}
+
+#[test]
+fn a_dotless_letter_takes_its_accent_and_the_space_that_ends_its_name() {
+    for (body, shown) in [
+        (r"Mart\'\i nez", "Martínez\n"),
+        (r#"na\"\i{}ve"#, "naïve\n"),
+        (r"\^\j audo", "ĵaudo\n"),
+        (r"Mart\'{\i}n", "Martín\n"),
+    ] {
+        assert_eq!(text(body), shown, "{body}");
+    }
+}
+
+#[test]
 fn options_are_no_text() {
     for (body, shown) in [
         (r"A\includegraphics[width=3cm]{x} b", "A b\n"),
