@@ -54,7 +54,8 @@ pub struct Shape {
     pub norm_epsilon: f64,
     /// Base of the rotary angles; unused by GPT-2.
     pub rope_theta: f64,
-    /// Whether linear layers add a bias; GPT-2's always have one, perhaps of zeros.
+    /// Whether linear layers add a bias. GPT-2's tensors always include biases: if this is false, they
+    /// are zeros.
     pub bias: bool,
     /// Whether the head shares the token embedding.
     pub tied_head: bool,

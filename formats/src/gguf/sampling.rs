@@ -29,7 +29,7 @@ pub fn write(generation: &Map<String, Value>, header: &mut Header) {
     let top_k = generation.get("top_k").and_then(Value::as_u64).unwrap_or(0);
     header.string("general.sampling.sequence", ORDER);
     header.f32(TEMPERATURE, if do_sample { real("temperature", 1.0) } else { 0.0 });
-    header.i32(TOP_K, i32::try_from(top_k).unwrap_or(0)); // larger than any vocabulary: off
+    header.i32(TOP_K, i32::try_from(top_k).unwrap_or(0)); // above every vocabulary size, so off
     header.f32(TOP_P, real("top_p", 1.0));
     header.f32(MIN_P, real("min_p", 0.0));
     header.f32(REPETITION, real("repetition_penalty", 1.0));

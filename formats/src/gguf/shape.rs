@@ -79,17 +79,15 @@ fn check_supported_keys(keys: &Keys, name: &str) -> Result<(), String> {
         return Err(format!("its rotary positions are scaled ({}); only unscaled ones are supported", shown(scaling)));
     }
     let asks_for_more = |key: &str| Err(format!("its key {name}.{key} asks for an unsupported feature"));
-    // Each of these is off if it is 0, or a factor of 1.
-    let switches = [
-        "expert_count",
-        "attention.sliding_window",
-        "attention.scale",
-        "logit_scale",
-        "rope.scale_linear",
-        "rope.scaling.factor", // applies even without a scaling type
-    ];
-    for key in switches {
-        if !matches!(keys.get(&format!("{name}.{key}")), None | Some(Value::Whole(0) | Value::Real(0.0 | 1.0))) {
+    // Each of these is off if it is 0; a factor also if it is 1.
+    let factors = ["logit_scale", "rope.scale_linear", "rope.scaling.factor"]; // the last also without a scaling type
+    for key in ["expert_count", "attention.sliding_window", "attention.scale"].into_iter().chain(factors) {
+        let is_off = match keys.get(&format!("{name}.{key}")) {
+            None | Some(Value::Whole(0) | Value::Real(0.0)) => true,
+            Some(Value::Real(1.0)) => factors.contains(&key),
+            Some(_) => false,
+        };
+        if !is_off {
             return asks_for_more(key);
         }
     }
@@ -132,6 +130,9 @@ mod tests {
         let line = refused(&|header| header.bool("llama.attention.causal", false)).unwrap_err();
         assert_eq!(line, "its key llama.attention.causal asks for an unsupported feature");
         refused(&|header| header.f32("llama.rope.scaling.factor", 2.0)).unwrap_err();
+        refused(&|header| header.f32("llama.attention.scale", 0.0)).unwrap();
+        refused(&|header| header.f32("llama.attention.scale", 1.0)).unwrap_err(); // in place of 1 / sqrt(head_size)
+        refused(&|header| header.f32("llama.logit_scale", 1.0)).unwrap();
         refused(&|header| header.string("llama.rope.scaling.type", "none")).unwrap();
         refused(&|header| header.u32("llama.rope.scaling.type", 1)).unwrap_err();
     }

@@ -2,7 +2,7 @@
 //!
 //! llama.cpp has no `tokenizer.json`: it has the tokens, the type of each, the merges, and a list
 //! of named pre-tokenizers. Byte-level tokenizers map to these directly. A character tokenizer
-//! becomes raw tokens, which are matched before any splitting, so that nothing is left to split.
+//! becomes user-defined tokens, which are matched before any splitting, so that nothing is left to split.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ pub enum TokenKind {
     /// A control token, such as the end of a text.
     Control = 3,
     /// Matched in the raw text before it is split.
-    Raw = 4,
+    UserDefined = 4,
     /// A row of the embedding that no text encodes to.
     Unused = 5,
     /// A byte fallback token of SentencePiece.
@@ -33,7 +33,7 @@ pub enum TokenKind {
 impl TokenKind {
     /// The type of a token that a `tokenizer.json` lists as added.
     fn of_added(token: &Value) -> Self {
-        if token["special"] == true { Self::Control } else { Self::Raw }
+        if token["special"] == true { Self::Control } else { Self::UserDefined }
     }
 }
 
@@ -131,7 +131,7 @@ fn split(json: &Value) -> Result<(&'static str, TokenKind), String> {
     let splits_words = rule["use_regex"] != false;
     let has_merges = model["merges"].as_array().is_some_and(|merges| !merges.is_empty());
     if model["type"] == "WordLevel" && rule["type"] == "Split" && rule["pattern"]["Regex"] == EVERY_CHARACTER {
-        return Ok((GPT2_SPLIT, TokenKind::Raw));
+        return Ok((GPT2_SPLIT, TokenKind::UserDefined));
     }
     // Without merges every byte is a token, however the text is split.
     if model["type"] == "BPE" && byte_level(rule) && (splits_words || !has_merges) {

@@ -69,9 +69,12 @@ fn byte_level(keys: &Keys) -> Result<Value, String> {
     check_texts(&tokens)?;
     let is_character = |token: &Token| token.text.chars().nth(1).is_none();
     let has_normal = of_kind(TokenKind::Normal).next().is_some();
-    if !has_normal && of_kind(TokenKind::Raw).next().is_some() && of_kind(TokenKind::Raw).all(is_character) {
+    if !has_normal
+        && of_kind(TokenKind::UserDefined).next().is_some()
+        && of_kind(TokenKind::UserDefined).all(is_character)
+    {
         let all = added(of_kind(TokenKind::Control), true);
-        let json = Tokenizer::of_characters(with_added(own(TokenKind::Raw), &all), all);
+        let json = Tokenizer::of_characters(with_added(own(TokenKind::UserDefined), &all), all);
         return with_post_processor(keys, &tokens, json);
     }
     let vocabulary = own(TokenKind::Normal);
@@ -81,7 +84,7 @@ fn byte_level(keys: &Keys) -> Result<Value, String> {
     let merges: Vec<Value> = keys.texts("tokenizer.ggml.merges").filter_map(merge).collect();
     let (splitter, normalizer) = splitter(keys.text("tokenizer.ggml.pre").unwrap_or_default(), !merges.is_empty())?;
     let mut all = added(of_kind(TokenKind::Control), true);
-    all.extend(added(of_kind(TokenKind::Raw), false));
+    all.extend(added(of_kind(TokenKind::UserDefined), false));
     all.sort_by_key(|token| token["id"].as_u64());
     let mut json = Tokenizer::of_byte_pairs(with_added(vocabulary, &all), merges, all, [normalizer, splitter]);
     json["model"]["ignore_merges"] = json!(keys.text("tokenizer.ggml.pre") == Some("llama-bpe"));
@@ -90,7 +93,7 @@ fn byte_level(keys: &Keys) -> Result<Value, String> {
 
 /// Rejects tokens with equal texts, since a `tokenizer.json` identifies tokens by text.
 fn check_texts(tokens: &[Token]) -> Result<(), String> {
-    let added = [TokenKind::Control, TokenKind::Raw].map(|kind| kind as u64);
+    let added = [TokenKind::Control, TokenKind::UserDefined].map(|kind| kind as u64);
     let mut texts = HashSet::new();
     for token in tokens {
         let is_added = added.contains(&token.kind);
@@ -135,7 +138,7 @@ fn pieces(keys: &Keys) -> Result<Value, String> {
     let spaced = keys.flag(SPACE_BEFORE).unwrap_or(true);
     let mut json = sentencepiece::json(&scored.collect::<Vec<_>>(), spaced)?;
     let more = |kind: TokenKind| tokens.iter().skip(3).filter(move |token| token.kind == kind as u64);
-    let named = added(more(TokenKind::Control), true).into_iter().chain(added(more(TokenKind::Raw), false));
+    let named = added(more(TokenKind::Control), true).into_iter().chain(added(more(TokenKind::UserDefined), false));
     if let Some(all) = json["added_tokens"].as_array_mut() {
         all.extend(named);
     }
@@ -240,18 +243,26 @@ mod tests {
 
     #[test]
     fn special_tokens_keep_their_ids_wherever_they_stand() {
-        use TokenKind::{Control, Normal, Raw, Unused};
+        use TokenKind::{Control, Normal, Unused, UserDefined};
         for tokens in [
             vec![("<s>", Control), ("a", Normal), ("b", Normal), ("ab", Normal)],
-            vec![("a", Normal), ("b", Normal), ("<x>", Raw), ("ab", Normal), ("<s>", Control)],
+            vec![("a", Normal), ("b", Normal), ("<x>", UserDefined), ("ab", Normal), ("<s>", Control)],
             vec![("a", Normal), ("b", Normal), ("ab", Normal), ("[PAD3]", Unused), ("<s>", Control)],
-            vec![("a", Normal), ("b", Normal), ("ab", Normal), ("<s>", Control), ("[PAD4]", Unused), ("<x>", Raw)],
-            vec![("a", Normal), ("b", Normal), ("ab", Normal), ("<s>", Control), ("<x>", Raw)],
+            vec![
+                ("a", Normal),
+                ("b", Normal),
+                ("ab", Normal),
+                ("<s>", Control),
+                ("[PAD4]", Unused),
+                ("<x>", UserDefined),
+            ],
+            vec![("a", Normal), ("b", Normal), ("ab", Normal), ("<s>", Control), ("<x>", UserDefined)],
             // A character tokenizer.
-            vec![("a", Raw), ("<s>", Control), ("b", Raw)],
+            vec![("a", UserDefined), ("<s>", Control), ("b", UserDefined)],
         ] {
             let json = of_bytes(&tokens).unwrap();
-            let is_special = |kind: TokenKind| kind == Control || kind == Raw && tokens.contains(&("ab", Normal));
+            let is_special =
+                |kind: TokenKind| kind == Control || kind == UserDefined && tokens.contains(&("ab", Normal));
             let places = tokens.iter().enumerate().filter(|(_, (_, kind))| is_special(*kind));
             let expected: Vec<(String, u64)> = places.map(|(id, (text, _))| ((*text).to_owned(), id as u64)).collect();
             assert_eq!(ids(&json), expected);

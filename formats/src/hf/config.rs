@@ -4,6 +4,10 @@ use serde_json::{Value, json};
 
 use crate::{Architecture, Shape};
 
+/// Ember's own key in GPT-2's `config.json`: if it is false, the biases are zeros that were never
+/// trained. Other programs preserve it.
+const BIAS: &str = "ember_bias";
+
 /// The keys for a shape, with the begin token and end tokens of texts.
 pub fn json(shape: &Shape, begin: Option<u32>, end_tokens: &[u32]) -> Value {
     let end = match end_tokens {
@@ -24,7 +28,7 @@ pub fn json(shape: &Shape, begin: Option<u32>, end_tokens: &[u32]) -> Value {
 }
 
 fn gpt2_json(shape: &Shape) -> Value {
-    json!({
+    let mut keys = json!({
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
         "n_positions": shape.context_length,
@@ -38,7 +42,11 @@ fn gpt2_json(shape: &Shape) -> Value {
         "resid_pdrop": 0.0,
         "embd_pdrop": 0.0,
         "attn_pdrop": 0.0,
-    })
+    });
+    if !shape.bias {
+        keys[BIAS] = false.into();
+    }
+    keys
 }
 
 fn llama_json(shape: &Shape) -> Value {

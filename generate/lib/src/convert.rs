@@ -112,7 +112,7 @@ fn shape(config: &GptConfig) -> Shape {
         n_inner,
         norm_epsilon,
         rope_theta,
-        bias: bias || architecture == Architecture::Gpt2,
+        bias,
         tied_head,
         exact_gelu: mlp == MlpKind::ExactGelu,
     }
@@ -176,5 +176,20 @@ mod tests {
             let of = |dir: &Path| GptConfig { dropout: 0.0, ..folder::read_config(dir).unwrap() };
             assert_eq!(of(&to), of(&from), "{kind}");
         }
+    }
+
+    #[test]
+    fn a_gpt2_without_biases_stays_one() {
+        let place = tempfile::tempdir().unwrap();
+        let (from, to) = (place.path().join("from"), place.path().join("to"));
+        let config = GptConfig { bias: false, ..GptConfig::new(5, 4, 2, 2, 4) };
+        let tensor = |(name, shape): (String, Vec<usize>)| {
+            let values = vec![0.5; shape.iter().product()];
+            folder::NamedTensor { name, shape, values }
+        };
+        let tensors: Vec<_> = folder::expected_tensors(&config).into_iter().map(tensor).collect();
+        folder::write(&from, &config, None, &folder::Settings::default(), &tensors).unwrap();
+        convert(&from, Format::Hf, Some(NumberType::Bf16), &to, &Interrupt::new()).unwrap();
+        assert!(!folder::read_config(&to).unwrap().bias);
     }
 }
