@@ -69,7 +69,7 @@ pub enum FinishReason {
     Stop,
     /// The time limit was reached.
     Time,
-    /// The user interrupted.
+    /// The caller ended it: Ctrl-C, or a client that left.
     Interrupted,
 }
 

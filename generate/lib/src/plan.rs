@@ -43,7 +43,8 @@ pub enum Clock {
     /// By elapsed time.
     #[default]
     Time,
-    /// By steps: a replay ends after as many steps as the original run was allowed.
+    /// By steps: a replay ends after as many steps as the original run had taken when its time ran
+    /// out.
     Steps(usize),
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use anyhow::{Context, Error, Result, anyhow, ensure};
 use ember_data::numbers::counted;
-use ember_model::folder::weights_checksum;
+use ember_model::{Gpt, folder::weights_checksum};
 
 use super::draft;
 use super::loaded::{Loaded, folder_settings};
@@ -17,10 +17,10 @@ use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, e
 use ember_cli::terminal;
 use ember_decoding::batches::{self, InOrder};
 use ember_decoding::config::GenerationConfig;
-use ember_decoding::generator::Written;
+use ember_decoding::generator::{Generator, Written};
 use ember_decoding::memory::{MAX_ROWS, batch_size};
-use ember_decoding::processors::Step;
-use ember_decoding::semantics;
+use ember_decoding::processors::{LogitsProcessor, Step};
+use ember_decoding::semantics::{self, Difference};
 use ember_decoding::sequences::{ModelSequences, Sequences};
 use ember_host::interrupt::Interrupt;
 use ember_host::memory::{ASSUMED_BYTES, available_bytes};
@@ -339,10 +339,8 @@ impl Writer<'_> {
     /// Shows where other stacks would give the next token another distribution, with numbers.
     fn explain_semantics(&self, prompt: &Prompt) -> Result<Outcome> {
         let (loaded, config) = (self.session.loaded, self.session.generator.config());
-        let mut sequences = ModelSequences::new(&loaded.model, &[&prompt.ids], prompt.ids.len());
-        let logits = sequences.logits()?;
+        let differences = compare_semantics(&loaded.model, &self.session.generator, &prompt.ids)?;
         let mut out = terminal::stdout();
-        let differences = semantics::compare(&logits, &Step { prompt: &prompt.ids, generated: &[] }, config);
         if self.format == OutputFormat::Json {
             for difference in &differences {
                 writeln!(out, "{}", serde_json::to_string(difference)?)?;
@@ -363,6 +361,16 @@ impl Writer<'_> {
     }
 }
 
+/// How other stacks would choose the token after the prompt, with the same knobs and grammar.
+fn compare_semantics(model: &Gpt, generator: &Generator, prompt: &[u32]) -> Result<Vec<Difference>> {
+    let step = Step { prompt, generated: &[] };
+    let mut logits = ModelSequences::new(model, &[prompt], prompt.len()).logits()?;
+    if let Some(constraint) = generator.constraint() {
+        constraint.process(&step, &mut logits);
+    }
+    Ok(semantics::compare(&logits, &step, generator.config()))
+}
+
 /// A writer that records whether anything was written to `out`.
 struct TrackedWriter<W> {
     out: W,
@@ -377,5 +385,30 @@ impl<W: Write> Write for TrackedWriter<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use burn::tensor::Device;
+    use ember_data::tokenizer::Tokenizer;
+    use ember_decoding::{config::Strategy, constraint::Grammar};
+    use ember_model::GptConfig;
+
+    use super::*;
+
+    #[test]
+    fn stacks_are_compared_by_the_tokens_that_the_grammar_allows() {
+        let tokenizer = Tokenizer::chars(&('a'..='k').collect(), false).unwrap();
+        let model = Gpt::new(&GptConfig::new(tokenizer.vocab_size(), 16, 1, 1, 8), 3, &Device::flex()).unwrap();
+        let config = GenerationConfig { strategy: Strategy::Sample, temperature: 0.8, ..Default::default() };
+        let free = Generator::new(&model, Some(&tokenizer), config).unwrap();
+        let possible = |generator: &Generator| {
+            let differences = compare_semantics(&model, generator, &[1]).unwrap();
+            differences.iter().flat_map(|other| [other.possible_here, other.possible_there]).collect::<Vec<_>>()
+        };
+        assert_eq!(possible(&free), [11; 4]);
+        assert_eq!(possible(&free.held_to(Grammar::regex("regex", "[bc]d").unwrap()).unwrap()), [2; 4]);
     }
 }

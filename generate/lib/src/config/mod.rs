@@ -74,7 +74,7 @@ named! {
 }
 
 named! {
-    /// Whose reading of the knobs counts.
+    /// Which program's order, rules and defaults apply to the knobs.
     pub Semantics default Hf {
         /// Hugging Face transformers'.
         Hf = "hf",

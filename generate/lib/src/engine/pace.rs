@@ -52,8 +52,15 @@ impl Pace {
     }
 
     /// Whether a pure decode step with this many rows has to be measured again.
-    pub(super) fn is_stale(&self, decode_rows: usize) -> bool {
+    fn is_stale(&self, decode_rows: usize) -> bool {
         !self.is_about(decode_rows) || self.steps_since >= STALE_AFTER
+    }
+
+    /// Whether the next step, with this many decoding rows, should run no prefill, to be measured.
+    /// Never twice in succession: where the number of rows alternates, no prompt would be read.
+    pub(super) fn needs_pure_step(&self, decode_rows: usize) -> bool {
+        let was_pure = self.step_s > 0.0 && self.steps_since == 0;
+        self.is_stale(decode_rows) && !was_pure
     }
 
     /// How many prompt tokens may be prefilled in a step while other rows decode.
@@ -105,6 +112,19 @@ mod tests {
         pace.record(15, before, 1.0);
         assert!(pace.budget() * 2 >= before - 1);
         assert!((0.032..0.040).contains(&after_steps(&mut pace, 10, 0.0)));
+    }
+
+    #[test]
+    fn prompts_are_read_where_the_number_of_rows_alternates() {
+        let mut pace = Pace::default();
+        let mut read = 0;
+        for step in 0..20 {
+            let rows = if step % 2 == 0 { 1 } else { 5 };
+            let tokens = if pace.needs_pure_step(rows) { 0 } else { pace.budget() };
+            pace.record(rows, tokens, step_s(tokens, 0.0));
+            read += usize::from(tokens > 0);
+        }
+        assert!(read >= 10, "in {read} of 20 steps");
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(super) struct CachedRow {
     /// The ids in the cache.
     pub(super) ids: Vec<u32>,
     /// Length of the prefix that was read several ids at a time, which other requests may share.
-    shared: usize,
+    shareable: usize,
     /// The request that extends the row; `None` if it is kept for later requests.
     pub(super) owner: Option<u64>,
     /// Logical time of the last use.
@@ -39,7 +39,7 @@ struct Prefix {
     /// Its ids that are reused.
     len: usize,
     /// How many of those other requests may share.
-    shared: usize,
+    shareable: usize,
     /// Whether the parent belongs to another request, or to none.
     from_other: bool,
 }
@@ -75,11 +75,11 @@ impl PrefixCache {
 
     /// Truncates rows that stay in place to their reused prefixes.
     fn truncate_in_place(&mut self, prefixes: &[Prefix]) {
-        for &Prefix { parent, len, shared, .. } in prefixes {
+        for &Prefix { parent, len, shareable, .. } in prefixes {
             self.cache.truncate(parent, len);
             let row = &mut self.rows[parent];
             row.ids.truncate(len);
-            (row.shared, row.last_used) = (shared, self.now);
+            (row.shareable, row.last_used) = (shareable, self.now);
         }
     }
 
@@ -90,9 +90,10 @@ impl PrefixCache {
         self.cache.select(&parents);
         let mut old = std::mem::take(&mut self.rows);
         self.rows = kept.iter().map(|&row| std::mem::take(&mut old[row])).collect();
-        for (&Prefix { len, shared, .. }, QueryRow { ids, .. }) in prefixes.iter().zip(rows) {
+        for (&Prefix { len, shareable, .. }, QueryRow { ids, .. }) in prefixes.iter().zip(rows) {
             self.cache.truncate(self.rows.len(), len);
-            self.rows.push(CachedRow { ids: ids[..len].to_vec(), shared, owner: Some(request), last_used: self.now });
+            let (ids, owner) = (ids[..len].to_vec(), Some(request));
+            self.rows.push(CachedRow { ids, shareable, owner, last_used: self.now });
         }
     }
 
@@ -103,19 +104,19 @@ impl PrefixCache {
             let parent = self.cache_row(request, from);
             let row = &self.rows[parent];
             let len = common_prefix(&row.ids, ids).min(ids.len() - count);
-            Prefix { parent, len, shared: row.shared.min(len), from_other: false }
+            Prefix { parent, len, shareable: row.shareable.min(len), from_other: false }
         });
         // Keep what the row itself decoded one by one: alone it would have done so, too. And
         // nothing is gained from other rows if all but the wanted ids are cached already.
-        if let Some(own) = own.as_ref().filter(|own| own.len > own.shared || own.len + count == ids.len()) {
+        if let Some(own) = own.as_ref().filter(|own| own.len > own.shareable || own.len + count == ids.len()) {
             return *own;
         }
         let others = (0..self.rows.len()).filter(|&row| self.rows[row].owner != Some(request)).map(|parent| {
             let row = &self.rows[parent];
             // Leave at least two ids: a single position takes another path through attention.
             let most = ids.len() - count.max(2).min(ids.len());
-            let len = common_prefix(&row.ids[..row.shared], ids).min(most);
-            Prefix { parent, len, shared: len, from_other: true }
+            let len = common_prefix(&row.ids[..row.shareable], ids).min(most);
+            Prefix { parent, len, shareable: len, from_other: true }
         });
         others.chain(own).max_by_key(|prefix| prefix.len).unwrap_or_default()
     }
@@ -128,8 +129,8 @@ impl PrefixCache {
     /// Records that these ids were appended to a row.
     pub(super) fn append(&mut self, row: usize, ids: &[u32]) {
         let cached = &mut self.rows[row];
-        if cached.shared == cached.ids.len() && ids.len() > 1 {
-            cached.shared += ids.len();
+        if cached.shareable == cached.ids.len() && ids.len() > 1 {
+            cached.shareable += ids.len();
         }
         cached.ids.extend_from_slice(ids);
     }
@@ -140,7 +141,7 @@ impl PrefixCache {
         for &row in &own {
             let cached = &mut self.rows[row];
             cached.owner = None;
-            cached.ids.truncate(cached.shared);
+            cached.ids.truncate(cached.shareable);
             self.cache.truncate(row, cached.ids.len());
         }
         let ids = |row: usize| &self.rows[row].ids;

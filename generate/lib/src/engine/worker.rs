@@ -32,6 +32,10 @@ const MAX_GATHER: Duration = Duration::from_millis(50);
 /// How often to check whether waiting requests have been cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(20);
 
+/// Steps without a request's next query after which it is no longer waited for: its thread does not
+/// keep up, as when its client reads slowly.
+const MAX_MISSED_STEPS: usize = 2;
+
 /// The smallest prompt budget of a step: with less, a prompt of three tokens might never start.
 const MIN_STEP_TOKENS: usize = 4;
 
@@ -44,7 +48,8 @@ struct ActiveQuery {
 }
 
 /// The engine's state. A request first waits for room in the cache, and is then admitted until it
-/// leaves. Until then it either has an active query, or is choosing tokens in its own thread.
+/// leaves. Until then it either has an active query, or its own thread is busy: choosing tokens, or
+/// sending them.
 pub(super) struct Worker {
     model: Gpt,
     limits: Limits,
@@ -55,6 +60,8 @@ pub(super) struct Worker {
     active: Vec<ActiveQuery>,
     /// Admitted requests, and the KV-cache positions reserved for each.
     admitted: HashMap<u64, usize>,
+    /// Answered requests whose next query has not come yet, and the steps run since.
+    missed_steps: HashMap<u64, usize>,
     pace: Pace,
     metrics: Metrics,
     /// The copy of the metrics that other threads read.
@@ -74,9 +81,22 @@ impl Drop for Worker {
 impl Worker {
     pub(super) fn new(model: Gpt, limits: Limits, published: MetricsHandle, has_ended: Arc<AtomicBool>) -> Self {
         let prefix_cache = PrefixCache::new(&model, limits);
-        let (waiting, active, admitted) = (VecDeque::new(), Vec::new(), HashMap::new());
+        let (waiting, active) = (VecDeque::new(), Vec::new());
+        let (admitted, missed_steps) = (HashMap::new(), HashMap::new());
         let (pace, metrics) = (Pace::default(), Metrics::default());
-        Self { model, limits, prefix_cache, waiting, active, admitted, pace, metrics, published, has_ended }
+        Self {
+            model,
+            limits,
+            prefix_cache,
+            waiting,
+            active,
+            admitted,
+            missed_steps,
+            pace,
+            metrics,
+            published,
+            has_ended,
+        }
     }
 
     /// Runs steps until all senders are gone.
@@ -90,7 +110,7 @@ impl Worker {
     }
 
     /// Handles messages until a step is worth running. If some queries are active, it still waits
-    /// for the requests that are choosing tokens, for as long as the last step took (`patience`): a
+    /// for the requests that are expected back, for as long as the last step took (`patience`): a
     /// step for many rows costs hardly more than one for few. Returns false once all is done.
     fn listen(&mut self, messages: &Receiver<Message>, patience: Duration) -> bool {
         let until = Instant::now() + patience;
@@ -99,13 +119,16 @@ impl Worker {
             if self.admitted.is_empty() && self.waiting.is_empty() {
                 return self.gather(messages);
             }
-            let are_choosing = self.admitted.len() > self.active.len();
             let message = if !self.active.is_empty() {
-                // A step could run now. Delay it only for requests that are choosing a token.
-                let left = if are_choosing { until.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
+                // A step could run now. Delay it only for requests that may soon want one.
+                let left = if self.expects_queries() {
+                    until.saturating_duration_since(Instant::now())
+                } else {
+                    Duration::ZERO
+                };
                 messages.recv_timeout(left)
             } else if !self.waiting.is_empty() {
-                // All admitted requests are choosing; one has to leave before another is admitted.
+                // All admitted requests are busy; one has to leave before another is admitted.
                 messages.recv_timeout(CANCEL_POLL)
             } else {
                 messages.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -136,9 +159,15 @@ impl Worker {
         true
     }
 
+    /// Whether requests that were answered by the last steps will soon want another.
+    fn expects_queries(&self) -> bool {
+        self.missed_steps.values().any(|&steps| steps < MAX_MISSED_STEPS)
+    }
+
     fn handle(&mut self, message: Message) {
         match message {
             Message::Query(query) => {
+                self.missed_steps.remove(&query.request);
                 if self.admitted.contains_key(&query.request) {
                     self.activate(query);
                 } else {
@@ -147,6 +176,7 @@ impl Worker {
             }
             Message::Left(request) => {
                 self.admitted.remove(&request);
+                self.missed_steps.remove(&request);
                 self.waiting.retain(|query| query.request != request);
                 self.active.retain(|active| active.query.request != request);
                 self.prefix_cache.release(request);
@@ -297,14 +327,14 @@ impl Worker {
     /// How many tokens of `prefill` the next pass may read, beside `decode_rows` rows that decode.
     fn prefill_budget(&self, decode_rows: usize, prefill: &[Piece]) -> usize {
         let most = self.limits.tokens_per_step.max(MIN_STEP_TOKENS);
-        // A request that is choosing a token counts as decoding: it waits for the next step, too.
+        // A request that is expected back counts as decoding: it waits for the next step, too.
         let in_prefill: HashSet<usize> = prefill.iter().map(|piece| piece.active).collect();
-        let any_decoding = self.admitted.len() > in_prefill.len();
+        let any_decoding = self.active.len() > in_prefill.len() || self.expects_queries();
         if !any_decoding {
             return most;
         }
         // Now and then a step runs no prefill, to measure how long a pure decode step takes.
-        if decode_rows > 0 && self.pace.is_stale(decode_rows) {
+        if decode_rows > 0 && self.pace.needs_pure_step(decode_rows) {
             return 0;
         }
         self.pace.budget().clamp(MIN_STEP_TOKENS, most)
@@ -321,6 +351,7 @@ impl Worker {
 
     /// Answers the queries whose rows are complete.
     fn send_answers(&mut self) {
+        self.missed_steps.values_mut().for_each(|steps| *steps += 1);
         let (prefix_cache, mut active) = (&self.prefix_cache, std::mem::take(&mut self.active));
         let is_complete = |active: &mut ActiveQuery| {
             let Query { request, rows, .. } = &active.query;
@@ -328,6 +359,7 @@ impl Worker {
         };
         for ActiveQuery { query, logits, cached_tokens } in active.extract_if(.., is_complete) {
             let logits = logits.into_iter().flatten().collect();
+            self.missed_steps.insert(query.request, 0);
             answer(&query, Ok(Answer { logits, cached_tokens }));
         }
         self.active = active;

@@ -127,8 +127,8 @@ pub(crate) fn search(
 ) -> Result<(Vec<Completion>, Finding)> {
     let config = job.plan.config;
     check(config)?;
-    let longest = longest_text(sequences, config)?;
-    let mut tree = Tree::new(job, sequences.ids(0).to_vec(), longest);
+    let max_text_len = max_text_len(sequences, config)?;
+    let mut tree = Tree::new(job, sequences.ids(0).to_vec(), max_text_len);
     let cut_short = grow(sequences, &mut tree, on_progress)?;
     sequences.select(&[0]);
 
@@ -171,7 +171,7 @@ fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProg
     let (vocab_size, job) = (sequences.vocab_size(), tree.job);
     let prompt_len = sequences.ids(0).len();
     // The opening beam search may use half of the nodes.
-    let beams = (job.plan.config.max_nodes / 2 / tree.longest).clamp(1, MAX_ROWS);
+    let beams = (job.plan.config.max_nodes / 2 / tree.max_text_len).clamp(1, MAX_ROWS);
     let mut opening = true;
     let mut next = vec![Prefix::ROOT];
     loop {
@@ -224,8 +224,8 @@ fn next_to_expand(tree: &mut Tree, children: Vec<Prefix>, beams: Option<usize>) 
     (tree.take_best(MAX_ROWS), false)
 }
 
-/// The length at which every continuation is complete.
-fn longest_text(sequences: &dyn Sequences, config: &GenerationConfig) -> Result<usize> {
+/// The length at which a text is complete whatever its last token.
+fn max_text_len(sequences: &dyn Sequences, config: &GenerationConfig) -> Result<usize> {
     if config.overflow == Overflow::Slide {
         return Ok(config.max_new_tokens);
     }

@@ -65,8 +65,8 @@ impl Eq for Prefix {}
 pub(super) struct Tree<'a> {
     pub(super) job: &'a Job<'a>,
     prompt: Vec<u32>,
-    /// A continuation of this many tokens is complete.
-    pub(super) longest: usize,
+    /// The length at which a text is complete whatever its last token.
+    pub(super) max_text_len: usize,
     /// The expanded prefixes; the empty one is at index 0.
     expanded: Vec<Prefix>,
     /// Prefixes that may still be expanded.
@@ -83,11 +83,11 @@ pub(super) struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     /// A tree without expanded prefixes.
-    pub(super) fn new(job: &'a Job<'a>, prompt: Vec<u32>, longest: usize) -> Self {
+    pub(super) fn new(job: &'a Job<'a>, prompt: Vec<u32>, max_text_len: usize) -> Self {
         Self {
             job,
             prompt,
-            longest,
+            max_text_len,
             expanded: Vec::new(),
             open: BinaryHeap::new(),
             out_of_reach: f64::NEG_INFINITY,
@@ -190,7 +190,7 @@ impl<'a> Tree<'a> {
             let logprob = unmodified[token as usize];
             let child = Prefix { score, len: prefix.len + 1, parent: number, token, logprob };
             let ended = plan.config.end_tokens.contains(&token);
-            if ended || child.len as usize == self.longest {
+            if ended || child.len as usize == self.max_text_len {
                 self.offer(&child, if ended { FinishReason::Eos } else { FinishReason::Length });
             } else if score > limit {
                 children.push(child);

@@ -230,7 +230,22 @@ fn take_partial_answer(
     if partial.is_some() && messages.last().is_some_and(is_answer) {
         return Err(ApiError::param("messages", "the last two messages are answers; only one can be continued"));
     }
+    partial.iter().try_for_each(check_continuable)?;
     Ok(partial)
+}
+
+/// Refuses an answer that is not just a text: only the template can write the rest of it, such as
+/// tool calls. What clients send empty is no rest.
+fn check_continuable(answer: &Map<String, Value>) -> Result<(), ApiError> {
+    let is_empty = |value: &Value| value.is_null() || *value == json!([]);
+    let mut rest = answer.iter().filter(|&(key, value)| key != "role" && key != "content" && !is_empty(value));
+    let what = match rest.next() {
+        Some((key, _)) => format!("has {key}"),
+        None if !answer.get("content").is_some_and(Value::is_string) => "has no content".to_owned(),
+        None => return Ok(()),
+    };
+    let message = format!("the last message {what}, so it cannot be continued; send continue_final_message: false");
+    Err(ApiError::param("messages", message))
 }
 
 /// Parses a message, with its content joined to one text; an answer, such as a tool call, may have
@@ -254,7 +269,7 @@ struct Chat {
     /// Time of the request.
     created: u64,
     includes_usage: bool,
-    /// The rendered text, if requested.
+    /// The rendered text, if requested and not sent yet.
     verbose: Option<String>,
 }
 
@@ -275,9 +290,7 @@ impl AnswerFormat for Chat {
         let choices = nothing.chain(texts).collect();
         let mut answer = self.answer(work, "chat.completion", choices);
         self.add_usage(&mut answer, &results.timings);
-        if let Some(text) = &self.verbose {
-            answer["__verbose"] = json!({ "prompt": text });
-        }
+        self.add_verbose(&mut answer);
         answer
     }
 
@@ -303,12 +316,16 @@ impl AnswerFormat for Chat {
                 }
                 let mut last = self.chunk(work, choice, &json!({}), None, Some(reason(completion.finish_reason)));
                 add_score(&mut last["choices"][0], &written);
+                self.add_verbose(&mut last);
                 chunks.push(last);
                 chunks
             }
             Event::Done(timings) => {
                 let end = |index| self.chunk(work, index, &json!({}), None, Some("length"));
                 let mut chunks: Vec<Value> = empty_choices(work).map(end).collect();
+                if let Some(first) = chunks.first_mut() {
+                    self.add_verbose(first);
+                }
                 if self.includes_usage {
                     let mut answer = self.answer(work, "chat.completion.chunk", Vec::new());
                     self.add_usage(&mut answer, &timings);
@@ -342,11 +359,19 @@ impl Chat {
         let mut answer = json!({
             "id": format!("chatcmpl-{}", work.id), "object": object, "created": self.created,
             "model": work.model.name, "system_fingerprint": FINGERPRINT, "choices": choices,
+            "seed": work.parsed.config.seed,
         });
         if self.includes_usage {
             answer["usage"] = Value::Null; // the usage comes in the last chunk
         }
         answer
+    }
+
+    /// Adds the rendered text, if requested: once, in a stream as in llama.cpp at a text's end.
+    fn add_verbose(&mut self, answer: &mut Value) {
+        if let Some(text) = self.verbose.take() {
+            answer["__verbose"] = json!({ "prompt": text });
+        }
     }
 
     fn add_usage(&self, answer: &mut Value, took: &Timings) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use ember_data::tokenizer::SpecialTokens;
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::completion::ChosenToken;
 use ember_decoding::generator::Written;
 use ember_decoding::stream::{token_bytes, token_text};
@@ -92,21 +92,31 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
         ..parameters.parsed_request("prompt", prompts, config, logprobs, parameters.grammar()?)?
     };
     parsed.check_repeated(if echo { sent.iter().map(|prompt| prompt.text.len()).sum() } else { 0 })?;
-    let replay = parameters.is_on("replay")?.then(|| header(server, model, &parameters, &parsed)).transpose()?;
-    if replay.is_some() {
-        let candidates = TRACED_CANDIDATES.max(parsed.config.logprobs);
-        parsed = parsed.with_trace("replay", candidates)?;
+    let replays = parameters.is_on("replay")?;
+    if replays {
+        parsed = traced_for_replay(parsed)?;
     }
+    let replay = replays.then(|| header(server, model, &parameters, &parsed)).transpose()?;
     let format = Completion {
         replay,
         created: now(),
-        echoed: sent.into_iter().filter(|_| echo).map(|prompt| (prompt.text, prompt.prefix_tokens)).collect(),
+        echoed: sent.into_iter().filter(|_| echo).collect(),
         includes_usage: includes_usage(&parameters)?,
         token_ids: parameters.is_on("return_token_ids")?,
         offsets: vec![TextOffset::default(); parsed.prompts.len() * parsed.config.num_return_sequences],
         scored: vec![Vec::new(); parsed.prompts.len()],
     };
     Ok((parsed, format))
+}
+
+/// Adds the trace that `ember-generate replay` compares with its own: of as many candidates.
+fn traced_for_replay(parsed: ParsedRequest) -> Result<ParsedRequest, ApiError> {
+    let candidates = TRACED_CANDIDATES.max(parsed.config.logprobs);
+    if ![0, candidates].contains(&parsed.traced_candidates) {
+        let message = format!("replay returns a trace of {candidates} tokens per step; leave trace out");
+        return Err(ApiError::param("trace", message));
+    }
+    parsed.with_trace("replay", candidates)
 }
 
 /// The header of a trace: everything needed to repeat the run.
@@ -145,26 +155,43 @@ struct Prompt {
     ids: Vec<u32>,
     /// Returned with `echo`: a text as it was sent, or ids decoded to text.
     text: String,
-    /// Tokens that the tokenizer put before the text.
+    /// Tokens before the text, of which they are no part.
     prefix_tokens: usize,
+    /// Whether the text's tokens begin with a space that it lacks, as SentencePiece's do.
+    adds_space: bool,
+}
+
+impl Prompt {
+    /// A prompt with so many tokens before its text; if that is empty, all are.
+    fn new(tokenizer: Option<&Tokenizer>, ids: Vec<u32>, text: String, prefix_tokens: usize) -> Self {
+        let prefix_tokens = if text.is_empty() { ids.len() } else { prefix_tokens };
+        let own = ids.iter().skip(prefix_tokens).flat_map(|id| token_bytes(tokenizer, *id));
+        let adds_space = leading_spaces(own) > leading_spaces(text.bytes());
+        Self { ids, text, prefix_tokens, adds_space }
+    }
+}
+
+/// How many spaces a text begins with.
+fn leading_spaces(text: impl Iterator<Item = u8>) -> usize {
+    text.take_while(|byte| *byte == b' ').count()
 }
 
 /// Parses the prompts: a string, ids, or a list of either.
 fn prompts(model: &Model, prompt: Option<&Value>, special: SpecialTokens) -> Result<Vec<Prompt>, ApiError> {
     let kinds =
         || ApiError::wrong_type("prompt", "a string, a list of strings, a list of token ids, or a list of such lists");
+    let tokenizer = model.tokenizer.as_ref();
     let one = |value: &Value| match value {
         Value::String(text) => {
             let ids = text_ids(model, "prompt", text, special)?;
-            let prefix = model.tokenizer.as_ref().map_or(0, |tokenizer| tokenizer.before(text, special).len());
-            Ok(Prompt { ids, text: text.clone(), prefix_tokens: prefix })
+            let prefix_tokens = tokenizer.map_or(0, |tokenizer| tokenizer.before(text, special).len());
+            Ok(Prompt::new(tokenizer, ids, text.clone(), prefix_tokens))
         }
         Value::Array(_) => {
             let ids = ids_of(value).ok_or_else(kinds)?;
             let known = ids.iter().all(|id| (*id as usize) < model.engine.config().vocab_size);
-            let text =
-                model.tokenizer.as_ref().filter(|_| known).and_then(|tokenizer| tokenizer.decode_text(&ids).ok());
-            Ok(Prompt { text: text.unwrap_or_default(), ids, prefix_tokens: 0 })
+            let text = tokenizer.filter(|_| known).and_then(|tokenizer| tokenizer.decode_text(&ids).ok());
+            Ok(Prompt::new(tokenizer, ids, text.unwrap_or_default(), 0))
         }
         _ => Err(kinds()),
     };
@@ -179,8 +206,8 @@ fn prompts(model: &Model, prompt: Option<&Value>, special: SpecialTokens) -> Res
 struct Completion {
     /// Time of the request.
     created: u64,
-    /// With `echo`: the prompts' texts, and how many tokens the tokenizer put before each.
-    echoed: Vec<(String, usize)>,
+    /// With `echo`: the prompts.
+    echoed: Vec<Prompt>,
     includes_usage: bool,
     token_ids: bool,
     /// The header of the trace, if one is requested.
@@ -355,7 +382,7 @@ impl Completion {
 
     /// The prompt's text with `echo`, else empty.
     fn echoed(&self, prompt: usize) -> String {
-        self.echoed.get(prompt).map(|(text, _)| text.clone()).unwrap_or_default()
+        self.echoed.get(prompt).map(|prompt| prompt.text.clone()).unwrap_or_default()
     }
 
     /// The prompt of a choice, as the first chunk of its stream.
@@ -397,15 +424,17 @@ impl Completion {
     /// The character of the choice's text at which the next token begins; tokens that share a
     /// character all begin at it.
     fn offset(&mut self, work: &Work, index: usize, id: u32) -> usize {
-        let prompt = work.parsed.prompt_of(index);
-        let prefix = self.echoed.get(prompt).filter(|_| work.parsed.scores_prompts).map_or(0, |(_, prefix)| *prefix);
+        let prompt = self.echoed.get(work.parsed.prompt_of(index)).filter(|_| work.parsed.scores_prompts);
+        let (prefix, adds_space) = prompt.map_or((0, false), |prompt| (prompt.prefix_tokens, prompt.adds_space));
         let offset = &mut self.offsets[index];
         offset.tokens += 1;
-        // Tokens before the text are not part of it.
+        // Tokens before the text are not part of it, nor is a space that it lacks.
         if offset.tokens <= prefix {
             return offset.characters;
         }
-        offset.advance(&token_bytes(work.model.tokenizer.as_ref(), id))
+        let bytes = token_bytes(work.model.tokenizer.as_ref(), id);
+        let begins_with_space = adds_space && offset.tokens == prefix + 1;
+        offset.advance(bytes.strip_prefix(b" ").filter(|_| begins_with_space).unwrap_or(&bytes))
     }
 
     fn answer(&self, work: &Work, choices: Vec<Value>, usage: Option<Value>) -> Value {

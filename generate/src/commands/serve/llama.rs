@@ -144,7 +144,7 @@ fn read(server: &Server, model: &Model, body: &Map<String, Value>) -> Result<(Pa
         settings,
         prompts,
         fields: fields.transpose()?.filter(|fields| !fields.is_empty()),
-        are_several: body.get("prompt").is_some_and(are_several),
+        are_several: parsed.config.num_return_sequences > 1 || body.get("prompt").is_some_and(are_several),
         finished: Vec::new(),
     };
     Ok((parsed, format))
@@ -199,6 +199,7 @@ struct Completion {
     settings: Value,
     prompts: Vec<String>,
     fields: Option<Vec<String>>,
+    /// Whether several texts were asked for: the answer is then a list, even if a search finds one.
     are_several: bool,
     /// In a stream: finished texts, whose last chunks wait for the timings.
     finished: Vec<(usize, Box<Written>)>,
@@ -216,10 +217,7 @@ impl AnswerFormat for Completion {
             answer["content"] = json!(written.text);
             answer["tokens"] = if self.tokens { json!(written.completion.ids) } else { json!([]) };
             if self.probs > 0 {
-                let tokens = &written.completion.tokens;
-                let probabilities = tokens.iter().enumerate();
-                answer["completion_probabilities"] =
-                    probabilities.map(|(i, token)| self.probabilities(work, token, steps.get(i).copied())).collect();
+                answer["completion_probabilities"] = self.all_probabilities(work, written, &steps);
             }
             self.selected_fields(answer)
         });
@@ -254,13 +252,10 @@ impl Completion {
                 vec![chunk]
             }
             Event::Finished { choice, written } => {
-                let mut chunks = Vec::new();
-                if work.parsed.config.strategy.ranks_texts() {
-                    let ids = &written.completion.ids;
-                    chunks.push(json!({ "index": choice, "content": written.text, "tokens": ids, "stop": false }));
-                }
+                let ranks_texts = work.parsed.config.strategy.ranks_texts();
+                let whole = ranks_texts.then(|| self.whole_text(work, choice, &written));
                 self.finished.push((choice, written));
-                chunks
+                whole.into_iter().collect()
             }
             Event::Done(timings) => {
                 let results = Results { timings, ..Results::default() };
@@ -284,12 +279,23 @@ impl Completion {
         }
     }
 
+    /// The chunk of a text that a search found: all of it.
+    fn whole_text(&self, work: &Work, choice: usize, written: &Written) -> Value {
+        let ids = &written.completion.ids;
+        let mut chunk = json!({ "index": choice, "content": written.text, "tokens": ids, "stop": false });
+        if self.probs > 0 {
+            chunk["completion_probabilities"] = self.all_probabilities(work, written, &[]);
+        }
+        chunk
+    }
+
     /// The answer's fields at the end of a text.
     fn final_answer(&self, work: &Work, choice: usize, written: &Written, results: &Results) -> Value {
         let parsed = &work.parsed;
         let completion = &written.completion;
         let prompt = parsed.prompt_of(choice);
-        let is_full = completion.finish_reason == FinishReason::Length
+        // The context ended the text, or its window slid.
+        let truncated = completion.finish_reason == FinishReason::Length
             && completion.ids.len() < parsed.config.max_new_tokens
             || completion.slid;
         let (stop_type, stopping_word) = match completion.finish_reason {
@@ -314,7 +320,7 @@ impl Completion {
             "generation_settings": self.settings,
             "prompt": self.prompts[prompt],
             "has_new_line": written.text.contains('\n'),
-            "truncated": is_full,
+            "truncated": truncated,
             "stop_type": stop_type,
             "stopping_word": stopping_word,
             "timings": timings(&results.timings),
@@ -350,6 +356,12 @@ impl Completion {
             Some((path.clone(), part.clone()))
         };
         fields.iter().filter_map(part).collect()
+    }
+
+    /// A text's tokens with their most probable alternatives; `steps` are their traces, if any.
+    fn all_probabilities(&self, work: &Work, written: &Written, steps: &[&ChoiceTrace]) -> Value {
+        let tokens = written.completion.tokens.iter().enumerate();
+        tokens.map(|(i, token)| self.probabilities(work, token, steps.get(i).copied())).collect()
     }
 
     /// A token with the most probable alternatives.

@@ -38,8 +38,9 @@ pub(super) struct ParsedRequest {
     pub(super) stream: bool,
     /// Whether to report the progress of prompt processing.
     pub(super) reports_progress: bool,
-    /// Most tokens that the answer reports, over all texts.
-    pub(super) tokens: usize,
+    /// Most tokens that the answer reports, over all rows: beams, if there are more of them than
+    /// texts.
+    pub(super) reported_tokens: usize,
 }
 
 impl ParsedRequest {
@@ -54,7 +55,7 @@ impl ParsedRequest {
         }
         let traced = Self { traced_candidates: candidates, ..self };
         if traced.reported_candidates() > MAX_CANDIDATES {
-            let (tokens, beside) = (traced.tokens, traced.candidates_per_token());
+            let (tokens, beside) = (traced.reported_tokens, traced.candidates_per_token());
             return Err(ApiError::invalid(format!(
                 "the answer may have {tokens} tokens with {beside} candidates each, but at most {MAX_CANDIDATES} \
                  candidates in all are allowed; ask for fewer or shorter texts, or fewer candidates"
@@ -113,7 +114,7 @@ impl ParsedRequest {
 
     /// Candidates that the answer may report.
     fn reported_candidates(&self) -> usize {
-        self.tokens.saturating_mul(self.candidates_per_token())
+        self.reported_tokens.saturating_mul(self.candidates_per_token())
     }
 
     /// Candidates reported per token: at least the token itself if its log-probability is; for

@@ -349,7 +349,7 @@ impl<'a> Parameters<'a> {
         };
         let written = prompts.len().saturating_mul(rows).saturating_mul(config.max_new_tokens);
         let parsed = ParsedRequest {
-            tokens: prompts.iter().map(reported).fold(0, usize::saturating_add).saturating_mul(rows),
+            reported_tokens: prompts.iter().map(reported).fold(0, usize::saturating_add).saturating_mul(rows),
             prompts,
             traced_candidates: 0,
             grammar,

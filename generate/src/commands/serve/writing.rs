@@ -72,7 +72,7 @@ pub(super) struct Timings {
     /// Tokens of its prompts that the cache already held.
     pub(super) cached_tokens: usize,
     pub(super) written_tokens: usize,
-    /// Seconds until its first token, and from there to the end.
+    /// Seconds until its first token, or the first step of a search, and from there to the end.
     pub(super) prompt_s: f64,
     pub(super) writing_s: f64,
 }
@@ -210,6 +210,7 @@ struct Writer {
     events: Sender<Event>,
     runtime: Handle,
     began: Instant,
+    /// When the first token was chosen, or the first step of a search was done.
     first_token: Option<Instant>,
     /// Tokens written so far, for `/slots`.
     written: Arc<AtomicU64>,
@@ -379,6 +380,8 @@ impl Reader for Writer {
     }
 
     fn go_on(&mut self, _row: usize, _steps: usize) -> ControlFlow<FinishReason> {
+        // A search may know its tokens only at its end.
+        self.first_token.get_or_insert_with(Instant::now);
         match self.client.has_left() {
             true => ControlFlow::Break(FinishReason::Interrupted),
             false => ControlFlow::Continue(()),

@@ -43,3 +43,25 @@ fn every_step_extends_the_text_and_reads_no_more_than_a_piece_of_the_prompt_besi
     // The first step reads nothing: it measures how long one takes without a prompt.
     assert_eq!(steps, 1 + 60 / 4);
 }
+
+/// Its client may not read what it is sent.
+#[test]
+fn a_request_that_does_not_come_back_is_not_waited_for() {
+    let shape = GptConfig::new(11, CONTEXT, 2, 2, 40);
+    let model = Gpt::for_inference(&shape, &Random { seed: 3 }, WeightType::F32, &Device::flex()).unwrap();
+    let limits = Limits { tokens_per_step: 1000, positions: 500 };
+    let mut worker = Worker::new(model, limits, MetricsHandle::default(), Arc::default());
+    let is_begun = ask(&mut worker, 0, &[1, 2], None);
+    worker.run_step();
+    assert!(is_begun() && worker.expects_queries());
+    for (prompt, expects) in [(1, true), (2, false)] {
+        let is_read = ask(&mut worker, prompt, &[3; 16], None);
+        worker.run_step();
+        assert!(is_read());
+        worker.handle(Message::Left(prompt));
+        assert_eq!(worker.expects_queries(), expects);
+    }
+    let is_read = ask(&mut worker, 3, &[3; 60], None);
+    worker.run_step();
+    assert!(is_read(), "alone, a prompt is read at once");
+}

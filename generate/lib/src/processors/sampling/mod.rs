@@ -16,17 +16,17 @@ named! {
     pub(crate) SamplingKnob {
         /// Divides the logits.
         Temperature = "temperature",
-        /// The best.
+        /// Keeps the k most probable tokens.
         TopK = "top-k",
-        /// The best up to a mass.
+        /// Keeps the most probable tokens until their sum reaches p.
         TopP = "top-p",
-        /// The best down to a share of the best one's probability.
+        /// Keeps the tokens whose probability is at least this share of the largest.
         MinP = "min-p",
-        /// Those about as surprising as one expects.
+        /// Keeps the tokens nearest to the expected surprisal until their sum reaches p.
         TypicalP = "typical-p",
-        /// The best down to a probability.
+        /// Keeps the tokens of at least this probability.
         EpsilonCutoff = "epsilon-cutoff",
-        /// The same, down to a lower one where the distribution is flat.
+        /// The same, with a lower bound where the distribution is flat.
         EtaCutoff = "eta-cutoff",
     }
 }

@@ -28,7 +28,7 @@ function requestFor(set = {}) {
   return {
     model: now.model,
     max_tokens: now.tokens,
-    seed: now.seed,
+    ...(greedy ? {} : { seed: now.seed }), // greedy draws nothing: with any seed it is the same request
     strategy: greedy ? "greedy" : "sample",
     ...(greedy ? {} : { temperature: now.temperature }),
     ...(count > 1 || byDefault > 1 ? { n: count } : {}),

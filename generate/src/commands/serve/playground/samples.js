@@ -79,8 +79,9 @@ const MAX_PROMPT = 160;
 /** Shows the end of the text that a view's texts continue. */
 function promptShown() {
   const text = textOf(tokensTo(app.tree, app.current));
-  const tail = text.length > MAX_PROMPT ? `… ${text.slice(-MAX_PROMPT).replace(/^\S*\s/, "")}` : text;
-  return element("p", { class: "prose small prompt", text: tail || "An empty text: a document begins." });
+  const end = sliced(text, -MAX_PROMPT);
+  const shown = end === text ? text : `… ${end.replace(/^\S*\s/, "")}`;
+  return element("p", { class: "prose small prompt", text: shown || "An empty text: a document begins." });
 }
 
 /** Runs a view's request; a second press, or Esc, stops the first. */

@@ -52,7 +52,8 @@ const MAX_PREVIEW = 90;
 function preview({ tokens, how }) {
   const text = textOf(tokens);
   const line = text.replace(/\s+/g, " ");
-  if (line.trim() !== "") return line.length > MAX_PREVIEW ? `${line.slice(0, MAX_PREVIEW)}…` : line;
+  const begin = sliced(line, 0, MAX_PREVIEW);
+  if (line.trim() !== "") return begin === line ? line : `${begin}…`;
   if (text !== "") return visible(text); // nothing but spaces
   return how && tokens.length === 0 ? "…" : "(empty)"; // nothing written yet, or at all
 }

@@ -5,12 +5,16 @@ async function write(parent, request) {
   const known = nodeOf(app.tree, parent).children.find((id) => isSame(nodeOf(app.tree, id).how, request));
   if (known !== undefined) {
     show(leafUnder(app.tree, known));
-    say("This text was written already: the same seed gives the same text. Press Another for the next seed.");
+    say(`This text was written already: ${whySame(request)}`);
     return;
   }
   writingEnded = addTexts(parent, request);
   await writingEnded;
 }
+
+/** Why the same request gives the same text, and what gives another. */
+const whySame = ({ strategy }) => (strategy === "greedy" ? "temperature 0 always takes the most probable token. Raise it for another text."
+  : "the same seed gives the same text. Press Another for the next seed.");
 
 /** Resolves once nothing is being written: what came is in the tree, and the rest is cleared away. */
 let writingEnded = Promise.resolve();

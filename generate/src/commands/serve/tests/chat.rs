@@ -58,6 +58,53 @@ fn an_answer_continues_the_text_of_its_conversation() {
 }
 
 #[test]
+fn a_stream_has_the_seed_and_the_text_of_a_whole_answer() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    for most in [0, 3] {
+        let mut ask = json!({
+            "messages": [said("user", "hi")], "max_tokens": most, "n": 2, "seed": 5, "verbose": true,
+        });
+        let (_, whole) = server.post("/v1/chat/completions", &ask);
+        assert!(whole["seed"] == 5 && whole["__verbose"]["prompt"].is_string(), "{whole}");
+        ask["stream"] = json!(true);
+        let (_, _, body) = server.send("POST", "/v1/chat/completions", "", &ask.to_string());
+        let chunks = body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|chunk| *chunk != "[DONE]");
+        let chunks: Vec<Value> = chunks.map(|chunk| serde_json::from_str(chunk).unwrap()).collect();
+        assert!(chunks.iter().all(|chunk| chunk["seed"] == 5), "{body}");
+        let texts: Vec<&Value> = chunks.iter().filter_map(|chunk| chunk.get("__verbose")).collect();
+        assert_eq!(texts, [&whole["__verbose"]], "{body}");
+    }
+}
+
+/// The template has to write the rest of it.
+#[test]
+fn an_answer_that_is_not_just_a_text_is_not_continued() {
+    let server = with_template(
+        "{% for message in messages %}{{ message.content }}\
+         {% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %};{% endfor %}",
+    );
+    let status_and_message = |ask: &Value| {
+        let (status, answer) = server.post("/apply-template", ask);
+        (status, answer["error"]["message"].as_str().unwrap_or_default().to_owned())
+    };
+    for (answer, why) in [
+        (json!({ "role": "assistant", "content": null, "tool_calls": [{ "name": "f" }] }), "has tool_calls"),
+        (json!({ "role": "assistant", "content": "he", "reasoning_content": "so" }), "has reasoning_content"),
+        (json!({ "role": "assistant", "content": null }), "has no content"),
+        (json!({ "role": "assistant" }), "has no content"),
+    ] {
+        let mut ask = json!({ "messages": [said("user", "hi"), answer] });
+        let message = format!("the last message {why}, so it cannot be continued; send continue_final_message: false");
+        assert_eq!(status_and_message(&ask), (400, message));
+        ask["continue_final_message"] = json!(false);
+        assert_eq!(status_and_message(&ask).0, 200, "{ask}");
+    }
+    // Clients send back what an answer held, empty parts included.
+    let answer = json!({ "role": "assistant", "content": "he", "refusal": null, "tool_calls": [] });
+    assert_eq!(status_and_message(&json!({ "messages": [said("user", "hi"), answer] })).0, 200);
+}
+
+#[test]
 fn an_answer_follows_the_schema_of_its_format() {
     let server = Server::open_with(Tokenizer::bytes().unwrap());
     let schema = json!({

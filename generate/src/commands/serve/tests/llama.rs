@@ -240,6 +240,32 @@ fn the_most_probable_tokens_are_returned_with_their_probabilities() {
     }
 }
 
+/// In a stream, too, where it comes in one piece.
+#[test]
+fn a_text_that_a_search_finds_has_the_probabilities_of_its_tokens() {
+    let server = Server::open();
+    for mut ask in [json!({ "num_beams": 2 }), json!({ "strategy": "exact" })] {
+        (ask["prompt"], ask["n_predict"], ask["n_probs"]) = (json!("a"), json!(4), json!(3));
+        let (_, answer) = server.post("/completion", &ask);
+        let entries = answer["completion_probabilities"].as_array().unwrap();
+        assert_eq!(entries.len(), 4, "{answer}");
+        ask["stream"] = json!(true);
+        let (_, _, body) = server.send("POST", "/completion", "", &ask.to_string());
+        let first = body.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+        let first: Value = serde_json::from_str(first).unwrap();
+        assert_eq!(first["completion_probabilities"].as_array(), Some(entries), "{body}");
+    }
+}
+
+/// Though a search may find fewer.
+#[test]
+fn several_texts_are_a_list() {
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let ask = json!({ "prompt": "a", "strategy": "exact", "regex": "b", "n": 2, "n_predict": 1 });
+    let (_, answer) = server.post("/completion", &ask);
+    assert_eq!((answer.as_array().map(Vec::len), &answer[0]["content"]), (Some(1), &json!("b")), "{answer}");
+}
+
 /// `/completion` bans it; on `/v1`, as in vLLM, it is a token like any other.
 #[test]
 fn an_ignored_end_token_ends_no_text_of_openai_s_clients() {

@@ -241,19 +241,32 @@ fn a_stack_that_is_named_says_how_tokens_are_chosen() {
     assert_eq!(strategy(&server.write(ask)), "sample");
 }
 
+/// Tokens per second, by `/metrics`.
+fn speed(server: &Server) -> f64 {
+    let metrics = server.send("GET", "/metrics", "", "").2;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("llamacpp:predicted_tokens_seconds "));
+    line.unwrap().parse().unwrap()
+}
+
 /// The first token's time includes the prompt's: alone it says nothing about the speed of decoding.
 #[test]
 fn a_token_by_itself_is_not_written_at_a_speed() {
     let server = Server::open();
-    let speed = || {
-        let metrics = server.send("GET", "/metrics", "", "").2;
-        let line = metrics.lines().find_map(|line| line.strip_prefix("llamacpp:predicted_tokens_seconds "));
-        line.unwrap().parse::<f64>().unwrap()
-    };
     server.write(json!({ "prompt": "abc", "max_tokens": 1 }));
-    assert_eq!(speed(), 0.0);
+    assert_eq!(speed(&server), 0.0);
     server.write(json!({ "prompt": "abc", "max_tokens": 9 }));
-    assert!(speed() > 0.0);
+    assert!(speed(&server) > 0.0);
+}
+
+/// Its tokens are known only at its end, all at once.
+#[test]
+fn a_text_that_a_search_finds_takes_the_time_of_the_search() {
+    let server = Server::open();
+    let ask = json!({ "prompt": "a", "strategy": "exact", "n_predict": 4 });
+    let (_, answer) = server.post("/completion", &ask);
+    let possible = 1.0..1e6; // no model writes a million tokens in a second
+    assert!(possible.contains(&answer["timings"]["predicted_per_second"].as_f64().unwrap()), "{answer}");
+    assert!(possible.contains(&speed(&server)), "{}", speed(&server));
 }
 
 #[test]
@@ -298,6 +311,43 @@ fn tokens_begin_at_characters_of_the_text() {
         let returned = server.send("POST", "/v1/completions", "", &ask.to_string()).2;
         assert!(returned.contains(&format!("\"text_offset\":{offsets}")), "{returned}");
     }
+}
+
+/// As SentencePiece does: the space is a part of the first token, but not of the text.
+fn with_a_space_before_texts() -> Tokenizer {
+    let json = json!({
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": { "type": "Sequence", "normalizers": [
+            { "type": "Prepend", "prepend": "▁" }, { "type": "Replace", "pattern": { "String": " " }, "content": "▁" },
+        ] },
+        "decoder": { "type": "Sequence", "decoders": [
+            { "type": "Replace", "pattern": { "String": "▁" }, "content": " " }, { "type": "ByteFallback" },
+            { "type": "Fuse" }, { "type": "Strip", "content": " ", "start": 1, "stop": 0 },
+        ] },
+        "model": { "type": "BPE", "vocab": { "▁": 0, "a": 1, "▁a": 2, "b": 3 }, "merges": ["▁ a"] },
+    });
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
+    Tokenizer::from_folder(folder.path()).unwrap()
+}
+
+#[test]
+fn what_a_tokenizer_puts_before_a_text_moves_no_offset() {
+    let server = Server::open_with(with_a_space_before_texts());
+    for (prompt, text, offsets) in [
+        (json!("ab a"), "ab a", json!([0, 1, 2])),
+        (json!([2, 3, 2]), "ab a", json!([0, 1, 2])),
+        (json!(" ab"), " ab", json!([0, 0, 2])),
+    ] {
+        let answer = server.write(json!({ "prompt": prompt, "echo": true, "logprobs": 1, "max_tokens": 0 }));
+        let choice = &answer["choices"][0];
+        assert_eq!((&choice["text"], &choice["logprobs"]["text_offset"]), (&json!(text), &offsets), "{choice}");
+    }
+    // The token that opens an empty text.
+    let server = Server::open_with(Tokenizer::bytes().unwrap());
+    let answer = server.write(json!({ "prompt": "", "echo": true, "logprobs": 1, "max_tokens": 1 }));
+    assert_eq!(answer["choices"][0]["logprobs"]["text_offset"], json!([0, 0]), "{answer}");
 }
 
 #[test]

@@ -111,6 +111,11 @@ fn what_cannot_be_followed_is_refused_by_name() {
             json!({ "prompt": "a", "draft_tokens": 2, "replay": true }),
             "replay does not work with drafts",
         ),
+        (
+            "/v1/completions",
+            json!({ "prompt": "a", "trace": 50, "replay": true }),
+            "a trace of 10 tokens per step; leave trace out",
+        ),
         ("/v1/chat/completions", json!({ "messages": messages, "trace": 3 }), "no parameter \"trace\""),
         (
             "/v1/chat/completions",
@@ -148,6 +153,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     // Parameters without an effect are accepted.
     server.write(json!({ "prompt": "a", "user": "me", "temperature": null, "prediction": null }));
     server.write(json!({ "prompt": "a", "max_tokens": 2, "n_predict": 2 }));
+    server.write(json!({ "prompt": "a", "max_tokens": 2, "trace": 10, "replay": true }));
     server.write(json!({ "prompt": "a", "max_tokens": 2, "logit_bias": [["aa", 1], ["b", 2]] }));
 }
 
