@@ -161,7 +161,7 @@ keys! {
         batch_size: usize = auto, Count(1, 1_048_576), "windows",
             "windows of context_length tokens; grad_accum_steps batches make an optimizer step",
             ["per_device_train_batch_size"];
-        grad_accum_steps: usize = 1, Count(1, 1_048_576), "passes",
+        grad_accum_steps: usize = 1, Count(1, 1_048_576), "batches",
             "batches whose gradients are averaged into one step",
             ["gradient_accumulation_steps", "accumulate"];
         micro_batch: usize = auto, Count(1, 1_048_576), "windows",
@@ -177,7 +177,7 @@ keys! {
         optimizer: OptimizerKind = auto, Choice(&["adamw", "muon"]), "",
             "muon: orthogonal steps for the blocks' matrices, AdamW for the rest", [];
         learning_rate: f64 = auto, Real(1e-12, 1.0), "",
-            "peak, reached after warm-up", ["lr", "max_lr"];
+            "AdamW's peak, reached after warm-up; with muon for all but the blocks' matrices", ["lr", "max_lr"];
         min_learning_rate: f64 = auto, Real(0.0, 1.0), "",
             "the rate at the end of the schedule", ["min_lr", "lr_min"];
         warmup_steps: u64 = auto, Count(0, MANY), "optimizer steps",

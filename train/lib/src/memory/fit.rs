@@ -4,7 +4,7 @@
 //! Apart from rounding, a step computes the same with every micro-batch; only the memory differs.
 
 use ember_host::memory::ASSUMED_BYTES;
-use ember_kernels::limits::{Use, check, values_at_once};
+use ember_kernels::limits::{Use, check};
 use ember_model::{GptConfig, device::Selected};
 
 use super::keeping::keep_where_there_is_room;
@@ -55,9 +55,10 @@ pub fn share_of(config: &TrainConfig, processes: usize) -> TrainConfig {
     TrainConfig { batch_size, grad_accum_steps: windows / batch_size, micro_batch, ..config.clone() }
 }
 
-/// Finds the largest micro-batch of `config` that `fits` accepts, at most the batch size. If not
-/// even one window fits, tries again with activation checkpointing. Only changes what is `open`.
-/// The reason ends with that of `fits`.
+/// Finds the largest micro-batch of `config` that `fits` accepts, at most the batch size. On a GPU
+/// the widest tensor of a pass must fit into one buffer, too. If not even one window fits, tries
+/// again with activation checkpointing. Only changes what is `open`. The reason ends with that of
+/// `fits`.
 ///
 /// # Errors
 /// When nothing fits; the line says how much memory the smallest pass needs, by part.
@@ -71,11 +72,19 @@ pub fn fit(
     let (mut smallest, mut why_not) = (config.clone(), String::new());
     let may_switch_on = open.checkpointing && !config.activation_checkpointing;
     let with_checkpointing = may_switch_on.then(|| TrainConfig { activation_checkpointing: true, ..config.clone() });
+    let at_once = windows_at_once(config, shape, kernels);
+    let mut fits = |config: &TrainConfig| {
+        if config.micro_batch > at_once {
+            let because = "a layer's output exceeds this GPU's buffer limit".to_owned();
+            return Fit::TooLarge { because, next_at_most: at_once };
+        }
+        fits(config, training(config, shape, kernels).peak_bytes)
+    };
     for config in [config].into_iter().chain(&with_checkpointing) {
         let mut most = if open.micro_batch { config.batch_size } else { config.micro_batch };
         while let Some(micro_batch) = largest_divisor(config.windows_per_step(), most) {
             let trial = TrainConfig { micro_batch, ..config.clone() };
-            match fits(&trial, training(&trial, shape, kernels).peak_bytes) {
+            match fits(&trial) {
                 Fit::Fits(because) => {
                     let is_switched_on = may_switch_on && trial.activation_checkpointing;
                     let switched = if is_switched_on { ", activation_checkpointing = true" } else { "" };
@@ -130,9 +139,8 @@ pub enum Fit {
 /// the device's memory.
 ///
 /// If the memory is known, the prediction decides. No GPU reliably tells its free memory, so there
-/// each micro-batch that is not certainly small enough is tried, halved after each failure.
-/// Besides, a GPU's kernels can address only part of a buffer, into which the widest tensor of a
-/// pass must fit. `None` if `trial` returned `None`: it was interrupted.
+/// each micro-batch that is not certainly small enough is tried, halved after each failure. `None`
+/// if `trial` returned `None`: it was interrupted.
 ///
 /// # Errors
 /// When not one window fits, or what `trial` returns.
@@ -148,12 +156,8 @@ pub fn fit_to_device(
     if let Some(memory) = memory {
         return Ok(Some(fit_to_memory(config, shape, kernels, open, memory)?));
     }
-    let (mut ended, at_once) = (None, windows_at_once(config, shape, selected));
+    let mut ended = None;
     let fitted = fit(config, shape, kernels, open, &mut |config, predicted| {
-        if config.micro_batch > at_once {
-            let because = "a layer's output exceeds this GPU's buffer limit".to_owned();
-            return Fit::TooLarge { because, next_at_most: at_once };
-        }
         if predicted <= ASSUMED_BYTES as u64 {
             return Fit::Fits(format!("training needs about {} of memory, which is little", bytes(predicted)));
         }
@@ -171,10 +175,12 @@ pub fn fit_to_device(
     }
 }
 
-/// The most windows of a step in one pass, so that every layer's output fits into one buffer.
-fn windows_at_once(config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> usize {
-    let values = config.context_length * shape.operations().widest().max(1);
-    values_at_once(config.windows_per_step().saturating_mul(values), &selected.device) / values
+/// The most windows in one pass, so that every layer's output fits into one buffer.
+fn windows_at_once(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> usize {
+    match kernels {
+        Kernels::Cpu => usize::MAX,
+        Kernels::Gpu { most_values, .. } => most_values / (config.context_length * shape.operations().widest().max(1)),
+    }
 }
 
 /// What a user is told where [`keeps_freed_memory`] is false.
@@ -266,6 +272,18 @@ mod tests {
             refused.contains("weights") && refused.contains("make n_layer") && !refused.contains('\n'),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn the_widest_tensor_fits_into_a_buffer_however_much_memory_there_is() {
+        let config = config("n_layer = 2\nn_embd = 64\ncontext_length = 128\nbatch_size = 12");
+        let shape = config.shape(65);
+        let window = 128 * shape.operations().widest();
+        for (most_values, micro_batch) in [(12 * window, 12), (12 * window - 1, 6), (window, 1)] {
+            let kernels = Kernels::Gpu { most_logits: 1 << 28, most_values };
+            let fitted = fit_to_memory(&config, &shape, kernels, EVERYTHING, 1 << 40).unwrap();
+            assert_eq!(fitted.config.micro_batch, micro_batch);
+        }
     }
 
     /// An evaluation takes many windows at once, here each with a very wide MLP.

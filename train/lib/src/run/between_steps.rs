@@ -286,13 +286,14 @@ impl Trainer<'_> {
     /// Autotunes the GPU's matrix products, once, if the rest of the run is long enough.
     fn tune_if_worthwhile(&mut self, device: &Device, remaining_s: f64) {
         if std::mem::take(&mut self.session.may_tune) && remaining_s >= WORTH_TUNING_S && products::tune(device) {
+            self.learner.progress.tuned = true;
             self.reporter.note(Note::Tuning);
         }
     }
 }
 
-/// Least remaining time for autotuning, which took half a minute on software Vulkan. A shorter run
-/// keeps the kernels that a fixed rule selects.
+/// Least remaining time for autotuning, which took half a minute on software Vulkan. With less time
+/// left, the kernels that a fixed rule selects stay.
 const WORTH_TUNING_S: f64 = 300.0;
 
 /// The result of an evaluation.

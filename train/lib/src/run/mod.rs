@@ -44,6 +44,7 @@ mod training;
 pub mod verify;
 
 use ember_data::prepare::{Dataset, Marks};
+use ember_kernels::gpu::products;
 use ember_model::{Gpt, device::Selected};
 
 use self::{card::Card, folder::RunFolder, init::initial_model, left_out::warn_if_damaged, time_budget::TimeBudget};
@@ -150,7 +151,10 @@ impl Run {
         reporter.begin(&folder.name(), progress.step, config.max_steps);
         let began_damaged = warn_if_damaged(&gpt, reporter);
         let in_flight = InFlight::new(&config, group, &gpt.device());
-        let session = Session::new(&progress, peak_flops, began_damaged, selected.gpu);
+        if progress.tuned {
+            products::tune(&gpt.device()); // so that this session computes with the same kernels
+        }
+        let session = Session::new(&progress, peak_flops, began_damaged, selected.gpu && !progress.tuned);
         let idle_keys = text::idle_keys(folder.path(), &config.text);
         let card = Card::new(folder.name(), &config, idle_keys, &dataset, gpt.config())?;
         let learner = Learner { config, group, windows, optimizer, progress, in_flight, stop_agreed: false };

@@ -54,8 +54,8 @@ fn rate((began, before): (Instant, u64), (ended, after): (Instant, u64)) -> f64 
 }
 
 /// GPUs with their peak teraFLOP/s from the vendors' data sheets: in float32 without tensor cores,
-/// and of the tensor cores in bfloat16 and float16, without sparsity. The first entry contained in
-/// a device's name counts, so more specific names come first.
+/// and of the tensor cores in bfloat16 and float16, without sparsity. The first entry whose words
+/// are in a device's name counts, so more specific names come first.
 const GPUS: &[(&str, f64, Option<f64>)] = &[
     ("H200", 67.0, Some(989.0)),
     ("H100 PCIe", 51.0, Some(756.0)),
@@ -74,10 +74,24 @@ const GPUS: &[(&str, f64, Option<f64>)] = &[
     ("RTX 3060", 12.7, None),
 ];
 
+/// Words behind a GPU's name that make it another, slower or faster one.
+const VARIANTS: [&str; 6] = ["Ti", "SUPER", "Laptop", "Max", "NVL", "D"];
+
+fn words(name: &str) -> Vec<&str> {
+    name.split(|character: char| !character.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect()
+}
+
+/// Whether a device's name has the words of `known` one after the other, and is no variant of it.
+fn is_called(name: &str, known: &str) -> bool {
+    let (name, known) = (words(name), words(known));
+    let is_variant = |next: Option<&&str>| next.is_some_and(|next| VARIANTS.contains(next));
+    (0..name.len()).any(|at| name[at..].starts_with(&known) && !is_variant(name.get(at + known.len())))
+}
+
 /// Peak FLOP/s of the GPU called `name`, in the type of the matrix products: the reference for the
 /// model FLOP utilisation. `None` for an unknown device.
 pub fn peak_flops(name: &str, precision: Precision) -> Option<f64> {
-    let (_, float32, half) = GPUS.iter().find(|(known, ..)| name.contains(known))?;
+    let (_, float32, half) = GPUS.iter().find(|(known, ..)| is_called(name, known))?;
     let tera = match precision {
         Precision::F32 => Some(*float32),
         Precision::Bf16 | Precision::F16 => *half,
@@ -96,6 +110,14 @@ mod tests {
         assert_eq!(float32_flops("NVIDIA H100 PCIe"), Some(51e12));
         assert_eq!(float32_flops("NVIDIA L40S"), Some(91.6e12));
         assert_eq!(peak_flops("NVIDIA H200", Precision::Bf16), Some(989e12));
-        assert_eq!(float32_flops("the processor, 2 threads"), None);
+        assert_eq!(float32_flops("NVIDIA A100-SXM4-80GB"), Some(19.5e12));
+        assert_eq!(float32_flops("NVIDIA GeForce RTX 4090"), Some(82.6e12));
+        for unknown in ["the processor, 2 threads", "NVIDIA L40", "NVIDIA RTX A1000", "NVIDIA T400", "NVIDIA H100 NVL"]
+        {
+            assert_eq!(float32_flops(unknown), None, "{unknown}");
+        }
+        for variant in ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 3080 Ti"] {
+            assert_eq!(float32_flops(variant), None, "{variant}");
+        }
     }
 }

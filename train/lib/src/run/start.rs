@@ -228,7 +228,13 @@ impl Start {
         let Some(path) = broadcast(group, &path)? else { return Ok(None) };
         let opened = made.map_or_else(|| open_shared(Path::new(&path)), Ok);
         let (folder, (config, dataset, pace)) = all_ok(group, opened)?;
-        let parameters = self.shape(&config, dataset.manifest.vocab_size).parameters() as u64;
+        let shape = self.shape(&config, dataset.manifest.vocab_size);
+        if !group.leads() {
+            // The leader has done so when it described the run.
+            let memory = memory::available(self.memory_limit, &self.selected);
+            fit::keeps_freed_memory(&share_of(&config, group.size()), &shape, &self.selected, memory);
+        }
+        let parameters = shape.parameters() as u64;
         let most_steps = most_steps(parameters, dataset.manifest.train.tokens, config.tokens_per_step());
         let run = Run::new(folder, config, dataset, self.selected, group)?;
         Ok(Some(Run { time_budget: hooks.time_budget(most_steps, pace), ..run }))

@@ -107,8 +107,8 @@ impl Trainer<'_> {
             self.apply_time_budget()?;
             let (began, before) = (Instant::now(), self.learner.progress.step);
             gpt = self.take_step(gpt, starts_gpu)?;
-            if self.learner.progress.step == before {
-                continue; // a stop was requested before the step was taken
+            if self.learner.progress.step <= before {
+                continue; // a stop was requested before a further step, or while the last one was repeated
             }
             if std::mem::take(&mut starts_gpu) {
                 self.report_first_step(began);

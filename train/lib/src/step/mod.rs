@@ -104,7 +104,8 @@ struct EnqueuedStep {
 impl InFlight {
     /// For a run whose steps the device can decide on itself. `None` where the host must decide: on
     /// the CPU, whose results are available anyway; with several processes, whose hosts add up the
-    /// gradients; with `spikes`, and with float16's loss scale, which both depend on earlier norms.
+    /// gradients; with `spikes`, which compares with earlier norms; and in float16, where a batch that
+    /// overflows is computed again with a smaller loss scale.
     pub fn new(config: &TrainConfig, group: &dyn ProcessGroup, device: &Device) -> Option<Self> {
         let alone = !is_cpu(device) && group.size() == 1;
         let device_decides = config.spikes == Spikes::Off && config.precision != Precision::F16;

@@ -37,6 +37,10 @@ pub struct Progress {
     pub guard: Guard,
     /// The factor on the loss in float16.
     pub loss_scale: LossScale,
+    /// Whether the GPU's matrix products are autotuned. False in checkpoints that did not store it
+    /// yet.
+    #[serde(default)]
+    pub tuned: bool,
 }
 
 /// Checksums that identify the prepared text and its tokenizer: 16 hexadecimal digits each.

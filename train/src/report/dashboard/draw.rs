@@ -28,7 +28,8 @@ impl View {
     pub(super) fn draw(&self, frame: &mut Frame) {
         let latest = &self.notes[self.notes.len().saturating_sub(MAX_NOTES)..];
         // Word wrapping leaves lines partly empty: count on nine tenths of the width.
-        let lines = |note: &String| note.chars().count().div_ceil(usize::from(frame.area().width) * 9 / 10) as u16;
+        let width = (usize::from(frame.area().width) * 9 / 10).max(1);
+        let lines = |note: &String| note.chars().count().div_ceil(width) as u16;
         let notes = latest.iter().map(lines).sum::<u16>().min(frame.area().height / 4);
         let sample = SAMPLE_LINES.min(frame.area().height / 4) + 2;
         let [progress, middle, sample, notes, keys] = Layout::vertical([

@@ -12,7 +12,7 @@ mod walk;
 
 use burn::tensor::Device;
 use ember_decoding::score::MAX_LOGITS;
-use ember_kernels::is_cpu;
+use ember_kernels::{is_cpu, limits::values_at_once};
 use ember_model::GptConfig;
 use ember_model::operations::{Kind, Operation};
 use serde::Serialize;
@@ -82,13 +82,18 @@ pub enum Kernels {
     Gpu {
         /// Logits that a pass computes at once: the GPU's buffers may hold few.
         most_logits: usize,
+        /// Values that a tensor may have, so that it fits into one buffer.
+        most_values: usize,
     },
 }
 
 impl Kernels {
     /// The kernels for `device`.
     pub fn on(device: &Device) -> Self {
-        if is_cpu(device) { Self::Cpu } else { Self::Gpu { most_logits: logits_of_a_piece(device) } }
+        if is_cpu(device) {
+            return Self::Cpu;
+        }
+        Self::Gpu { most_logits: logits_of_a_piece(device), most_values: values_at_once(usize::MAX, device) }
     }
 
     /// Whether they run on a GPU.
@@ -208,7 +213,7 @@ mod tests {
         ) {
             let mut config = GptConfig::new(vocab, 32, n_layer, head, head * width);
             config.dropout = if dropout { 0.1 } else { 0.0 };
-            for kernels in [Kernels::Cpu, Kernels::Gpu { most_logits: 1 << 28 }] {
+            for kernels in [Kernels::Cpu, Kernels::Gpu { most_logits: 1 << 28, most_values: usize::MAX }] {
                 let all = |config: &GptConfig, sizes: Sizes| {
                     let predict = Prediction { config, sizes, kernels };
                     [

@@ -192,7 +192,7 @@ impl<'a> Step<'a> {
     fn piece(&self) -> Option<usize> {
         let most_logits = match self.kernels {
             Kernels::Cpu => LOGITS_OF_A_PIECE,
-            Kernels::Gpu { most_logits } => most_logits,
+            Kernels::Gpu { most_logits, .. } => most_logits,
         };
         positions_of_a_piece(self.positions(), self.shape.vocab_size, most_logits)
     }
@@ -340,14 +340,14 @@ mod tests {
     }
 
     /// A GPU whose buffers hold all logits of these tests.
-    const GPU: Kernels = Kernels::Gpu { most_logits: 1 << 28 };
+    const GPU: Kernels = Kernels::Gpu { most_logits: 1 << 28, most_values: usize::MAX };
 
     /// 16 positions of 50 logits each.
     #[test]
     fn a_gpu_has_no_more_logits_at_once_than_its_buffers_hold() {
         let shape = GptConfig::new(50, 8, 1, 1, 8);
         let logits = |most_logits| {
-            let kernels = Kernels::Gpu { most_logits };
+            let kernels = Kernels::Gpu { most_logits, most_values: usize::MAX };
             Step { kernels, ..step(&shape, Sizes { batch: 2, time: 8 }) }.parts().logits_bytes
         };
         assert_eq!([1 << 28, 799, 100].map(logits), [4 * 800, 4 * 400, 4 * 100]);
