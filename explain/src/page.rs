@@ -36,12 +36,30 @@ pub fn page(explanation: &Explanation) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
     fn the_template_has_a_place_for_each_part() {
         for name in ["explanation", "arithmetic", "script"] {
             assert_eq!(BODY.matches(&format!("{{{{{name}}}}}")).count(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_place_in_the_code_is_there() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for places in BODY.split("In the code:").skip(1) {
+            let places = places.split("</p>").next().unwrap();
+            let mut code = String::new();
+            for (name, _) in places.split("<code>").skip(1).filter_map(|rest| rest.split_once("</code>")) {
+                if name.ends_with(".rs") {
+                    code = std::fs::read_to_string(root.join(name)).unwrap();
+                } else {
+                    let function = name.rsplit("::").next().unwrap();
+                    assert!(code.contains(&format!("fn {function}(")), "{places} has no {name}");
+                }
+            }
         }
     }
 }

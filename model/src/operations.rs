@@ -250,16 +250,23 @@ impl GptConfig {
         }
     }
 
+    /// Number of values that are only looked up: the position table, and the token embedding unless
+    /// it is the head's table, too.
+    fn only_looked_up(&self) -> usize {
+        let token_embedding = if self.tied_head { 0 } else { self.vocab_size * self.n_embd };
+        self.position_table() + token_embedding
+    }
+
     /// FLOPs of one token in training, forward and backward: `6 N + 12 n_layer n_embd
-    /// context_length`, where N leaves out the position table, which is only looked up (PaLM,
-    /// appendix B; a multiply-add counts as two). Here `n_embd` is the width of all attention heads
-    /// together.
+    /// context_length`, where N leaves out the tables that are only looked up: positions, and the
+    /// token embedding of an untied head (PaLM, appendix B; a multiply-add counts as two). Here
+    /// `n_embd` is the width of all attention heads together.
     pub fn training_flops_per_token(&self) -> f64 {
         let multiply_adds = self.operations().sum(|operation| {
             let [_, each] = operation.multiply_adds();
             operation.parameters() + each * self.context_length
         });
-        6.0 * (multiply_adds - self.position_table()) as f64
+        6.0 * (multiply_adds - self.only_looked_up()) as f64
     }
 
     /// Bytes of a float32 [`crate::KvCache`]: keys and values of every layer for `batch` rows of

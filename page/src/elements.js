@@ -28,11 +28,15 @@ function styled(made, styles) {
 /** A text with its spaces and line ends visible. */
 const visible = (text) => text.replace(/ /g, "·").replace(/\r/g, "␍").replace(/\n/g, "↵").replace(/\t/g, "⇥");
 
+/** `slice` by characters: no emoji is cut in half. */
+const sliced = (text, from, to) => [...text].slice(from, to).join("");
+
+/** With two decimals near 0 and 1, else with one. */
 function percent(p) {
   if (p === 0) return "0%";
   if (p < 0.0001) return "<0.01%";
   if (p > 0.9999 && p < 1) return ">99.99%";
-  return `${(100 * p).toFixed(p < 0.01 ? 2 : 1)}%`;
+  return `${(100 * p).toFixed(p < 0.01 || (p >= 0.9995 && p < 1) ? 2 : 1)}%`;
 }
 
 const number = (n) => Number(n).toLocaleString("en");

@@ -36,7 +36,7 @@ test("without a tokenizer tokens are their numbers", () => {
 function searches() {
   const beams = readFileSync(new URL("../../explain/src/page/beams.js", import.meta.url), "utf8");
   const document = { getElementById: () => ({ textContent: "{}" }), createElement: () => ({ setAttribute() {} }) };
-  return runInNewContext(`${script}${beams}; ({ searchNotes, verdict })`, { document, matchMedia: () => ({}), TextDecoder, TextEncoder });
+  return runInNewContext(`${script}${beams}; ({ searchNotes, verdict, beamTree, greedyStory })`, { document, matchMedia: () => ({}), TextDecoder, TextEncoder });
 }
 
 test("an exact search that found nothing in its time is not one that was not asked for", () => {
@@ -52,6 +52,23 @@ test("searches with a repetition penalty are not ranked by sums that are without
   assert.match(words(1), /no other is more probable\. .*Beam search with 4 beams missed it by 0\.50 nats/);
   assert.match(words(1.2), /no other is more probable under the repetition penalty of 1\.2\. The log-probabilities are the model's own/);
   assert.doesNotMatch(words(1.2), /missed it|found/);
+});
+
+test("a greedy text that still ran when the search stopped is not said to have been lost", () => {
+  const { beamTree, greedyStory } = searches();
+  const step = (token) => ({ candidates: [{ parent: 0, token, score: -1, logprob: -1, fate: { fate: "goes-on", beam: 0 } }], stopped: null });
+  const greedy = { ids: [1, 2, 3], logprob_sum: -4 };
+  const story = (steps) => greedyStory(beamTree(steps), { greedy, steps });
+  const stopped = { ...step(2), stopped: { why: "no-improvement" } };
+  assert.match(story([step(1), stopped]), /still among the beams when the search stopped at step 2: no running text was expected to beat/);
+  assert.match(story([step(1), step(2), step(9)]), /among the beams up to step 2; after that/);
+});
+
+test("a probability near 1 keeps its order, and a text is cut between characters", () => {
+  const { percent, sliced } = runInNewContext(`${script}; ({ percent, sliced })`, { document: { getElementById: () => ({ textContent: "{}" }) },
+    matchMedia: () => ({}), TextDecoder, TextEncoder });
+  assert.deepEqual([0.9994, 0.9997, 0.9999, 0.99991, 1].map(percent), ["99.9%", "99.97%", "99.99%", ">99.99%", "100.0%"]);
+  assert.deepEqual([sliced("a😀😀", 0, 2), sliced("a😀😀", -1)], ["a😀", "😀"]);
 });
 
 test("draws of rare tokens, which have no number, are not counted as one token", () => {

@@ -98,7 +98,7 @@ for (const { name, flags } of SETTINGS) {
       if (!greedy && expected.has(row.id)) {
         near(row.probability, expected.get(row.id), `token ${row.id}`);
         assert.equal(row.value, row.probability < 1e-4 ? "<0.01%" : row.probability > 0.9999 ? row.value
-          : `${(100 * row.probability).toFixed(row.probability < 0.01 ? 2 : 1)}%`);
+          : `${(100 * row.probability).toFixed(row.probability < 0.01 || (row.probability >= 0.9995 && row.probability < 1) ? 2 : 1)}%`);
         compared += 1;
       }
     }

@@ -198,8 +198,8 @@ test("a number is written in the unit that it reaches when rounded, and a time n
   const { roughly, size, duration } = runInNewContext(`${script}; ({ roughly, size, duration })`, {});
   assert.deepEqual([7, 999, 1234, 999_499, 999_500, 10_640_000].map(roughly), ["7", "999", "1.23 thousand", "999 thousand", "1 million", "10.6 million"]);
   assert.deepEqual([999, 999_999, 1_500_000_000].map(size), ["999 bytes", "1 MB", "1.5 GB"]);
-  assert.deepEqual([0.34, 1, 90, 600, 3600, 5400, 86_400 * 12.4].map(duration),
-    ["0.3 seconds", "1 second", "1.5 minutes", "10 minutes", "1 hour", "1.5 hours", "12 days"]);
+  assert.deepEqual([0.34, 1, 59.8, 90, 600, 3590, 3600, 5400, 86_300, 86_400 * 12.4].map(duration),
+    ["0.3 seconds", "1 second", "1 minute", "1.5 minutes", "10 minutes", "1 hour", "1 hour", "1.5 hours", "1 day", "12 days"]);
 });
 
 test("a model that began from another is not said to know its training text alone", () => {

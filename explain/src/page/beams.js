@@ -51,7 +51,7 @@ function drawEdge(node, kinds) {
 function drawNode(node, kinds) {
   const { x, y } = at(node);
   const token = visibleToken(node.token);
-  const name = token.length > 8 ? `${token.slice(0, 7)}\u2026` : token;
+  const name = sliced(token, 0, 8) === token ? token : `${sliced(token, 0, 7)}\u2026`;
   return element("g", { class: `node ${kinds}`, transform: `translate(${x} ${y})`, "data-ids": node.ids.join(",") },
     element("title", { text: `${textOf(node.ids)}\nsum ${nats(node.score)}, this token ${nats(node.logprob)}: ${fateOf(node)}` }),
     element("rect", { width: BOX.width, height: BOX.height, rx: 6 }),
@@ -93,18 +93,26 @@ function rankingTable(finished, penalty, count) {
     element("tbody", {}, ...finished.slice(0, 8).map(row)));
 }
 
+/** Why a search stops while beams still run. */
+const WHY_STOPPED = { "pool-full": "enough texts had finished", "no-improvement": "no running text was expected to beat the finished ones" };
+
 /** What became of the greedy text in the tree, in words. */
-function greedyStory(tree, greedy) {
+function greedyStory(tree, { greedy, steps }) {
   const way = tree.nodes.filter((node) => startsWith(greedy.ids, node.ids));
   const last = way[way.length - 1];
   const sum = `Its log-probability is ${nats(greedy.logprob_sum)}.`;
   if (!last) return `Greedy search never shared a beam with this one. ${sum}`;
   if (last.fate === "finished") return `The greedy text is among the finished ones: no beam had to give it up. ${sum}`;
-  if (last.fate === "goes-on") {
-    return `The greedy text was among the beams up to step ${last.step + 1}; after that it was not even among the candidates. ${sum}`;
+  const step = last.step + 1;
+  if (last.fate === "goes-on" && step === steps.length) {
+    const why = WHY_STOPPED[steps.at(-1).stopped?.why] ?? "it was cut short";
+    return `The greedy text was still among the beams when the search stopped at step ${step}: ${why}. ${sum}`;
   }
-  return `At step ${last.step + 1} the greedy text, which always takes the best next token, was only number ${last.row + 1} of the candidates `
-    + `and was ${fateOf(last)}. ${sum}`;
+  if (last.fate === "goes-on") {
+    return `The greedy text was among the beams up to step ${step}; after that it was not even among the candidates. ${sum}`;
+  }
+  return `At step ${step} the greedy text, which always takes the best next token, was only number ${last.row + 1} of the candidates `
+    + `and ${last.fate === "pruned" ? "was pruned" : fateOf(last)}. ${sum}`;
 }
 
 /** How far a search fell short of the exact search, in words. */
@@ -181,7 +189,7 @@ function startBeams() {
   body.append(element("p", { text: `Each column is one step: the candidates, best first by the sum of their log-probabilities. The best `
       + `${beams.num_beams} that have not ended go on.` }), steps.field,
     element("ul", { class: "key", "aria-label": "Key" }, ...key.map(([kind, text]) => element("li", { class: kind, text }))), picture,
-    element("p", { id: "beams-greedy", text: greedyStory(tree, beams.greedy) }), treeList(tree),
+    element("p", { id: "beams-greedy", text: greedyStory(tree, beams) }), treeList(tree),
     element("h3", { text: "Which finished text wins?" }),
     element("p", { text: "Every token lowers the sum, so sums favour short texts. The length penalty evens that out: above 0 it favours longer ones. "
       + "It ranks the texts that this search has finished; with another penalty the search might have stopped elsewhere." }),

@@ -176,6 +176,12 @@ function drawnWords(counts) {
   return rare > 0 ? `${known}, and ${plural(rare, "time")} one of the rare tokens` : known;
 }
 
+/** The run's draw in words, for a pick that a knob removes here and did not remove in the program. */
+function storedDraw({ draw, interval: [from, to], chosen }) {
+  return `The run's draw ${draw.toFixed(4)} fell between ${from.toFixed(4)} and ${to.toFixed(4)}: ${quoted(chosen)}. It is shown as removed, `
+    + "because this page keeps the rarest tokens in groups, and cannot tell where in a group a knob's border lies.";
+}
+
 /** Applies the run's settings and random number: the same pick as in the run, if all survivors' shares are known. */
 function runDraw() {
   const { draw, interval, chosen } = data.steps[state.step];
@@ -191,6 +197,10 @@ function runDraw() {
   }
   // Where the rare tokens' shares lie is not stored, so move the number along with its token's share.
   const share = shares.find((one) => one.id === chosen);
+  if (!share) {
+    byId("knobs-draw").textContent = storedDraw(data.steps[state.step]);
+    return;
+  }
   const within = (draw - interval[0]) / (interval[1] - interval[0]);
   drawOnce(share.start + within * (share.end - share.start), false);
   byId("knobs-draw").textContent += ` In the program, where the rare tokens lie between the others, the number was ${draw.toFixed(4)}.`;
@@ -210,7 +220,8 @@ function startKnobs() {
     byId("knobs-step-value").textContent = `${step + 1} of ${data.steps.length}`;
     byId("knobs-step").setAttribute("aria-valuetext", `step ${step + 1} of ${data.steps.length}`);
     const text = textOf(idsBefore(step));
-    byId("knobs-text").textContent = text.length > 120 ? `\u2026${text.slice(-120)} \u2581` : `${text} \u2581`;
+    const end = sliced(text, -120);
+    byId("knobs-text").textContent = `${end === text ? "" : "\u2026"}${end} \u2581`;
     setKnobs({ ...knobs });
   });
 }

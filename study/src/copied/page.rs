@@ -64,14 +64,15 @@ fn named(place: &Place, names: &Names<'_>) -> String {
 }
 
 /// "line 12 of input.txt"; if lines are counted within a document, "line 2 of document 7 of
-/// input.jsonl". `source` is the name of its source.
+/// input.jsonl", or of those trained on, "line 2 of training document 7, from input.jsonl". `source`
+/// is the name of its source.
 pub fn words_for(place: &Place, source: &str) -> String {
     let Place { document, line, .. } = place;
     let titled = place.title.as_ref().map_or_else(String::new, |title| format!(" ({title})"));
     match place.line_of {
         LineOf::File => format!("line {line} of {source}{titled}"),
         LineOf::Document => format!("line {line} of document {document}{titled} of {source}"),
-        LineOf::SplitDocument => format!("line {line} of training document {document}{titled} of {source}"),
+        LineOf::SplitDocument => format!("line {line} of training document {document}{titled}, from {source}"),
     }
 }
 
@@ -138,7 +139,7 @@ mod tests {
         let words = |line_of, document, title| words_for(&place(line_of, document, title), "a.txt");
         assert_eq!(words(LineOf::File, 2, None), "line 5 of a.txt");
         assert_eq!(words(LineOf::Document, 1, Some("Rain")), "line 5 of document 1 (Rain) of a.txt");
-        assert_eq!(words(LineOf::SplitDocument, 1, None), "line 5 of training document 1 of a.txt");
+        assert_eq!(words(LineOf::SplitDocument, 1, None), "line 5 of training document 1, from a.txt");
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! evaluates a model measures all three by position:
 //!
 //! - loss: -ln p of the actual word. Sampled words have the loss that the model expects; real ones
-//!   have more, to the extent that it does not know them; greedy ones have less, falling where it
-//!   repeats itself.
+//!   have more if it is overconfident, less if it is too unsure, the same if it is well calibrated;
+//!   greedy ones have less, falling where it repeats itself.
 //! - expected loss: the entropy of the model's own distribution at that position. On real words,
 //!   expected loss and loss are equal if the model is well calibrated.
 //! - drift: the expected loss on sampled words minus that on real ones. Right after the prefix it
@@ -338,10 +338,23 @@ impl Estimate {
         Self { mean, standard_error: (variance / count).sqrt() }
     }
 
-    /// Whether it differs from 0 by more than chance makes likely (two standard errors).
-    pub fn is_clear(self) -> bool {
-        self.mean.abs() > 2.0 * self.standard_error
+    /// Whether it differs from 0 by more than chance makes likely: if the true mean were 0, a mean over
+    /// so many windows (two or more) would do so in at most one of about twenty cases.
+    pub fn is_clear(self, windows: usize) -> bool {
+        self.mean.abs() > t_quantile(windows) * self.standard_error
     }
+}
+
+/// The standard errors within which a mean over so many windows lies of the true one in 95% of all
+/// cases: the 0.975 quantile of Student's t distribution ("The Probable Error of a Mean", 1908), for
+/// one degree of freedom less than there are windows. Of many windows it is about 2; the standard
+/// error of a few is often too small, so they need more.
+fn t_quantile(windows: usize) -> f64 {
+    const FROM_TWO_WINDOWS: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+    ];
+    FROM_TWO_WINDOWS.get(windows.saturating_sub(2)).copied().unwrap_or(2.0)
 }
 
 #[cfg(test)]

@@ -44,7 +44,18 @@ fn an_estimate_by_hand() {
     assert_eq!(estimate.mean, 3.0);
     // Deviations 4, 1, 0, 9: a variance of 14 / 3, over 4 windows.
     assert!((estimate.standard_error - (14.0_f64 / 12.0).sqrt()).abs() < 1e-12);
-    assert!(estimate.is_clear() && !Estimate { mean: -1.0, standard_error: 0.6 }.is_clear());
+    // Nearly three standard errors from 0: clear over many windows, but not over these four.
+    assert!(estimate.is_clear(40) && !Estimate { mean: -1.0, standard_error: 0.6 }.is_clear(40));
+    assert!(!estimate.is_clear(4));
+}
+
+#[test]
+fn few_windows_need_more_than_two_standard_errors() {
+    // With one degree of freedom and with two, the quantile has a closed form.
+    assert!((t_quantile(2) - (0.475 * std::f64::consts::PI).tan()).abs() < 5e-4);
+    assert!((t_quantile(3) - 0.95 / (2.0 * 0.975 * 0.025_f64).sqrt()).abs() < 5e-4);
+    assert!((2..40).all(|windows| t_quantile(windows) >= t_quantile(windows + 1)));
+    assert_eq!((t_quantile(31), t_quantile(32)), (2.042, 2.0));
 }
 
 #[test]
@@ -149,6 +160,7 @@ fn the_page_has_every_figure_and_needs_nothing_else() {
         assert!(page.contains(&format!("<td>{:.3}</td>", stretch.sampled.loss)));
     }
     assert!(page.contains("at temperature 1 (1 time),"));
+    assert!(page.contains("<th rowspan=\"2\">drift ± standard error</th>"));
     assert!(page.contains("<tr><th>own</th><td>") && !page.contains("<th>sampled</th>"));
     assert_eq!(page.matches("<svg").count(), 2);
     // The losses are about ln 11.

@@ -55,12 +55,14 @@ mod tests {
     /// context.
     #[test]
     fn it_agrees_with_the_count_that_utilisation_is_judged_by() {
-        let mut config = GptConfig::new(50257, 1024, 12, 12, 768);
-        let t = config.context_length;
-        let ours = training(forward(&config, t, t * t, t));
-        let textbook = config.training_flops_per_token() * t as f64;
-        assert!((ours / textbook - 1.0).abs() < 0.002, "{ours} {textbook}");
-        config.n_layer = 1;
-        assert!(forward(&config, 1, 1, 1) < ours);
+        for tied_head in [true, false] {
+            let mut config = GptConfig { tied_head, ..GptConfig::new(50257, 1024, 12, 12, 768) };
+            let t = config.context_length;
+            let ours = training(forward(&config, t, t * t, t));
+            let textbook = config.training_flops_per_token() * t as f64;
+            assert!((ours / textbook - 1.0).abs() < 0.002, "{ours} {textbook}");
+            config.n_layer = 1;
+            assert!(forward(&config, 1, 1, 1) < ours);
+        }
     }
 }

@@ -356,7 +356,10 @@ fn seen_section(seen: &Seen) -> String {
         |piece: &Vec<String>| format!("<p class=\"sample\">{}</p>\n", piece.iter().map(token).collect::<String>());
     let leakage = seen.leakage.map_or_else(String::new, |share| {
         let share = percent(share);
-        format!(" Of the validation text's passages of some thirteen words, {share} also occur in the training text.")
+        format!(
+            " Of the validation text's passages of about 64 bytes (some thirteen English words), {share} also occur in \
+             the training text."
+        )
     });
     let part =
         if seen.share < 1.0 { format!(" Measured on {} of the text.", percent(seen.share)) } else { String::new() };
@@ -458,6 +461,23 @@ mod tests {
             assert!(page.contains(shown), "{shown}: {page}");
         }
         assert!(!page.contains("anastasia"), "{page}");
+    }
+
+    #[test]
+    fn leakage_says_what_its_passages_are() {
+        let seen = Seen {
+            tokenizer: "bytes".to_owned(),
+            vocab_size: 256,
+            bytes_per_token: 1.0,
+            split_rule: "the end".to_owned(),
+            held_out: 0.1,
+            leakage: Some(0.25),
+            pieces: Vec::new(),
+            share: 1.0,
+            plan: Vec::new(),
+        };
+        let page = page("a", &look_at(&"A text. ".repeat(20)), Some(&seen));
+        assert!(page.contains("passages of about 64 bytes (some thirteen English words), 25"), "{page}");
     }
 
     #[test]

@@ -135,7 +135,7 @@ fn only_what_memory_holds_is_ever_measured() {
 }
 
 /// The model's own count, for all its parts: fewer key heads and a narrower MLP make a step
-/// cheaper.
+/// cheaper; a token embedding beside the head, which is only looked up, costs no work.
 #[test]
 fn the_work_of_a_step_is_that_of_the_model() {
     let flops = |set: &str| {
@@ -145,7 +145,7 @@ fn the_work_of_a_step_is_that_of_the_model() {
     let llama = flops("architecture = \"llama\"");
     assert!(flops("architecture = \"llama\"\nn_kv_head = 1") < llama);
     assert!(flops("architecture = \"llama\"\nn_inner = 32") < llama);
-    assert!(flops("architecture = \"llama\"\ntied_head = false") > llama);
+    assert_eq!(flops("architecture = \"llama\"\ntied_head = false"), llama);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use ember_decoding::run_folder;
 use ember_model::{Gpt, checkpoint, folder};
 
 use crate::prelude::*;
-use ember_study::exposure::{self, Exposure, Figures, Loops, MIN_TOKENS, Settings, Stretch, TIMES, Window};
+use ember_study::exposure::{self, Exposure, Loops, MIN_TOKENS, Settings, Stretch, TIMES, Window};
 use ember_training::run::text::{data_of, dataset_for};
 
 /// Arguments of `exposure`.
@@ -148,12 +148,12 @@ fn table(exposure: &Exposure) -> String {
         ),
         String::new(),
         format!(
-            "{:>11} | {:^29} | {:^15} | {:^16} | {:^17}",
+            "{:>11} | {:^29} | {:^15} | {:^15} | {:^18}",
             "", "loss, nats per token", "expected loss", "drift", "repeated"
         ),
         format!(
-            "{:>11} | {:>9} {:>9} {:>9} | {:>7} {:>7} | {:^16} | {:>5} {:>5} {:>5}",
-            "position", "real", "own", "greedy", "real", "own", "own - real", "real", "own", "greed"
+            "{:>11} | {:>9} {:>9} {:>9} | {:>7} {:>7} | {:^15} | {:>5} {:>5} {:>6}",
+            "position", "real", "own", "greedy", "real", "own", "own - real", "real", "own", "greedy"
         ),
     ];
     let losses = exposure.positions.iter().flat_map(|at| [at.real.loss, at.sampled.loss, at.greedy.loss]);
@@ -163,14 +163,15 @@ fn table(exposure: &Exposure) -> String {
     lines.push(row("all", &exposure.whole, max_loss));
     lines.push(format!(
         "\n\
-         loss: -ln p of the token; sampled tokens cost what the model expects, real ones more\n\
+         loss: -ln p of the token; sampled tokens cost what the model expects, real ones more if it is overconfident, \
+         less if it is too unsure, the same if it is well calibrated\n\
          expected loss: entropy of the model's distribution; on real words, below their loss if it is overconfident\n\
          drift: expected loss on own words minus that on real ones, with its standard error; 0 without exposure bias\n\
          repeated: positions that end a run of {repeated_tokens} tokens found earlier in the window\n\
          \n\
          {}\n\
          probability: the model gives a real token {:.3} on average, its own sampled token {:.3}, its greedy token {:.3}",
-        verdict(&exposure.second_half),
+        verdict(&exposure.second_half, *windows),
         real.probability,
         sampled.probability,
         greedy.probability
@@ -191,12 +192,13 @@ fn positions(stretch: &Stretch) -> String {
 
 fn row(name: &str, stretch: &Stretch, max_loss: f64) -> String {
     let Stretch { real, sampled, greedy, drift, .. } = stretch;
-    let three = |cell: fn(&Figures, f64) -> String| [real, sampled, greedy].map(|text| cell(text, max_loss)).join(" ");
-    let losses = three(|text, max_loss| format!("{:>7.3} {}", text.loss, block(text.loss / max_loss)));
+    let texts = [real, sampled, greedy];
+    let losses = texts.map(|text| format!("{:>7.3} {}", text.loss, block(text.loss / max_loss))).join(" ");
     let drift = format!("{:+.3} ± {:.3}", drift.mean, drift.standard_error);
-    let repeated = three(|text, _| format!("{:>4.0}%", 100.0 * text.repeated));
+    let [of_real, of_own, of_greedy] = texts.map(|text| format!("{:.0}%", 100.0 * text.repeated));
+    let repeated = format!("{of_real:>5} {of_own:>5} {of_greedy:>6}");
     let [real, own] = [real.expected_loss, sampled.expected_loss];
-    format!("{name:>11} | {losses} | {real:>7.3} {own:>7.3} | {drift:>16} | {repeated}")
+    format!("{name:>11} | {losses} | {real:>7.3} {own:>7.3} | {drift:>15} | {repeated}")
 }
 
 /// A bar one character wide, for a share from 0 to 1.
@@ -205,10 +207,11 @@ fn block(share: f64) -> char {
     BLOCKS[((8.0 * share).round() as usize).min(8)]
 }
 
-/// Whether the model drifts on its own text, judged by the second half of the positions.
-fn verdict(half: &Stretch) -> String {
+/// Whether the model drifts on its own text, judged by the second half of the positions in so many
+/// windows.
+fn verdict(half: &Stretch, windows: usize) -> String {
     let (mean, error) = (half.drift.mean, half.drift.standard_error);
-    let found = match (half.drift.is_clear(), mean > 0.0) {
+    let found = match (half.drift.is_clear(windows), mean > 0.0) {
         (false, _) => "within chance: no sign of exposure bias",
         (true, true) => "beyond chance: its own words leave it less sure of the next token than real ones do",
         (true, false) => "beyond chance: its own words are plainer than real ones, and it is surer of the next token",
@@ -229,17 +232,27 @@ fn loops(found: &Loops) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ember_study::exposure::Estimate;
+    use ember_study::exposure::{Estimate, Figures};
 
     #[test]
-    fn astray_is_what_two_standard_errors_say() {
+    fn astray_is_what_chance_hardly_explains() {
+        let sentence = |mean, standard_error, windows| verdict(&half(Estimate { mean, standard_error }), windows);
+        assert!(sentence(0.1, 0.06, 64).contains("at positions 9-16 the drift is +0.100 ± 0.060 nats, within chance"));
+        assert!(sentence(0.1, 0.04, 64).contains("less sure"));
+        assert!(sentence(-0.1, 0.04, 64).contains("surer of the next"));
+        assert!(sentence(0.1, 0.04, 3).contains("within chance"), "three windows say little");
+    }
+
+    fn half(drift: Estimate) -> Stretch {
         let figures = Figures { loss: 1.0, expected_loss: 1.0, probability: 0.5, repeated: 0.0 };
-        let sentence = |mean, standard_error| {
-            let drift = Estimate { mean, standard_error };
-            verdict(&Stretch { from: 9, to: 16, real: figures, sampled: figures, greedy: figures, gap: drift, drift })
-        };
-        assert!(sentence(0.1, 0.06).contains("at positions 9-16 the drift is +0.100 ± 0.060 nats, within chance"));
-        assert!(sentence(0.1, 0.04).contains("less sure") && sentence(-0.1, 0.04).contains("surer of the next"));
+        Stretch { from: 9, to: 16, real: figures, sampled: figures, greedy: figures, gap: drift, drift }
+    }
+
+    #[test]
+    fn a_row_has_its_figures_below_their_names() {
+        let row = row("9-16", &half(Estimate { mean: -0.1, standard_error: 0.04 }), 2.0);
+        let losses = "  1.000 ▄   1.000 ▄   1.000 ▄";
+        assert_eq!(row, format!("       9-16 | {losses} |   1.000   1.000 |  -0.100 ± 0.040 |    0%    0%     0%"));
     }
 
     #[test]

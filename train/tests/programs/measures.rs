@@ -26,7 +26,7 @@ fn what_is_copied_is_found_where_it_stands() {
     assert_eq!(summary["validation"]["copied_share"], 1.0);
     let page = std::fs::read_to_string(place.path("marked.html")).unwrap();
     assert!(page.contains("<h1>What generated.txt copies</h1>"), "folders are private: {page}");
-    assert!(page.contains("<a href=\"#s0-0\"") && page.contains("line 3 of training document 1 of count.txt"));
+    assert!(page.contains("<a href=\"#s0-0\"") && page.contains("line 3 of training document 1, from count.txt"));
 
     place.write("mine/old/count.txt", text());
     let by_file = "copied generated.txt --min-chars 40 --format json --html places.html --corpus mine/old/count.txt";
@@ -37,7 +37,7 @@ fn what_is_copied_is_found_where_it_stands() {
     let page = std::fs::read_to_string(place.path("places.html")).unwrap();
     assert!(page.contains("line 3 of count.txt"), "folders are private: {page}");
     let table = place.train("copied generated.txt --min-words 8").succeeds().out;
-    assert!(table.contains("line 3 of training document 1 of count.txt"), "{table}");
+    assert!(table.contains("line 3 of training document 1, from count.txt"), "{table}");
     assert!(table.contains("at least 8 words"), "{table}");
     let table = place.train("copied generated.txt --min-words 8 --corpus count.txt").succeeds().out;
     assert!(table.contains("line 3 of count.txt"), "{table}");

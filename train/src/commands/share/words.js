@@ -14,9 +14,10 @@ function size(bytes) {
   return `${Number((bytes / unit).toPrecision(3))} ${name}`;
 }
 
-/** Below ten with a decimal: an hour and a half is 1.5 hours, not two. */
+/** Below ten with a decimal: an hour and a half is 1.5 hours, not two. Rounded, 60 minutes are an hour. */
 function duration(seconds) {
-  const [unit, name] = [[86400, "day"], [3600, "hour"], [60, "minute"]].find(([least]) => seconds >= least) ?? [1, "second"];
+  const units = [[1, "second", 60], [60, "minute", 60], [3600, "hour", 24]];
+  const [unit, name] = units.find(([one, , most]) => Math.round(seconds / one) < most) ?? [86400, "day"];
   const count = seconds / unit;
   return plural(count < 10 ? Number(count.toFixed(1)) : Math.round(count), name);
 }
