@@ -15,8 +15,9 @@
 //! 2. A prepared folder opens only if it is complete and its files are those of its manifest.
 //! 3. The tokens of a window are a pure function of (seed, index of the window), so that the data
 //!    position of a run is one integer.
-//! 4. Memory does not grow with the size of the text, except for one bit per document and a record
-//!    for each file.
+//! 4. Memory does not grow with the size of the text, except for a record for each file and one bit
+//!    for each document; of the first millions also its hash, and its size and date where the last
+//!    ones are held out. Buffers and samples have bounds.
 
 pub mod leakage;
 pub mod look;

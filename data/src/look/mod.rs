@@ -47,7 +47,7 @@ pub struct Look {
     /// The kinds of files, by file name extension, the largest share first.
     pub kinds: Vec<Share>,
     /// The years of the text: a document's own date if it has one, as in mail, else a year in the
-    /// file's name, else the year in which the file was last changed.
+    /// file's name, else the year in which the file was last changed, which is unknown in archives.
     pub years: Vec<Share>,
     /// The largest files.
     pub largest: Vec<Share>,
@@ -125,6 +125,8 @@ struct LookState {
     chunks: TextChunks,
     /// Chunks to process, each with its document number.
     waiting: Vec<(u64, TextChunk)>,
+    /// Their bytes.
+    waiting_bytes: usize,
     sample: Sample,
     near: NearDuplicates<(u64, u64)>,
     lines: LineCounts,
@@ -144,6 +146,7 @@ impl LookState {
         Self {
             chunks: TextChunks::default(),
             waiting: Vec::new(),
+            waiting_bytes: 0,
             sample: Sample::new(SAMPLE_BYTES),
             near: NearDuplicates::default(),
             lines: LineCounts::default(),
@@ -162,36 +165,40 @@ impl LookState {
         self.document_bytes += text.len() as u64;
         self.sample.add(text);
         self.near.add(text);
-        let document = self.documents;
-        self.waiting.extend(self.chunks.add(text).into_iter().map(|chunk| (document, chunk)));
-        self.process_when_full();
+        let chunks = self.chunks.add(text);
+        self.process_later(chunks);
     }
 
     fn end_document(&mut self, source: usize) {
         if let Some(seconds) = self.written.take() {
             self.dated.add(source, seconds, self.document_bytes);
         }
-        self.waiting.extend(self.chunks.end_document().map(|chunk| (self.documents, chunk)));
+        let last = self.chunks.end_document();
+        self.process_later(last);
         self.sample.end_document();
         self.near.end_document((self.documents, self.document_bytes));
         count_length(&mut self.lengths, self.document_bytes);
         self.documents += 1;
         self.bytes += self.document_bytes;
         self.document_bytes = 0;
-        self.process_when_full();
     }
 
-    fn process_when_full(&mut self) {
+    /// Adds chunks of the open document to the batch, and processes it when it is full.
+    fn process_later(&mut self, chunks: impl IntoIterator<Item = TextChunk>) {
+        for chunk in chunks {
+            self.waiting_bytes += chunk.text.len();
+            self.waiting.push((self.documents, chunk));
+        }
         let chunks = self.waiting.len();
-        let bytes: usize = self.waiting.iter().map(|(_, chunk)| chunk.text.len()).sum();
         // Short documents have short chunks, so more chunks make a batch.
-        if chunks >= 16 * BATCH_CHUNKS || chunks >= BATCH_CHUNKS && bytes >= 1 << 20 {
+        if chunks >= 16 * BATCH_CHUNKS || chunks >= BATCH_CHUNKS && self.waiting_bytes >= 1 << 20 {
             self.process_batch();
         }
     }
 
     fn process_batch(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
+        self.waiting_bytes = 0;
         let seen: Vec<(ChunkLines, Vec<Finding>, u64)> = waiting
             .par_iter()
             .map(|(_, chunk)| (ChunkLines::new(chunk), find(&chunk.text), chunk.text.chars().count() as u64))

@@ -112,7 +112,7 @@ fn is_ending(end: &str) -> bool {
     end.len() <= 8 && end.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-_".contains(&byte))
 }
 
-/// The first year in a file's name, else the year of its last change.
+/// The first year in a file's name, else the year of its last change, unknown in an archive.
 fn year(name: &str) -> String {
     // Matches 2019-05-01 and, at the beginning of a name, 20190501.
     static YEAR: LazyLock<Regex> = LazyLock::new(|| {

@@ -26,8 +26,8 @@ use xxhash_rust::xxh3::xxh3_64;
 /// estimate is 0.04.
 pub const SIMILARITY_THRESHOLD: f64 = 0.7;
 
-/// At most this many bytes of a document are used: two long texts that share a beginning of this
-/// length are versions of one.
+/// At most about this many bytes of a document are used: two long texts that share a beginning of
+/// this length are versions of one.
 const MAX_DOCUMENT_BYTES: usize = 1 << 20;
 
 /// At most this many documents are kept for comparison, in 150 MB.
@@ -130,8 +130,9 @@ impl<T: Copy + Send + Sync + 'static> NearDuplicates<T> {
     /// Adds text to the open document.
     pub fn add(&mut self, text: &str) {
         let waiting = &mut self.waiting;
-        let room = MAX_DOCUMENT_BYTES - (waiting.text.len() - waiting.open_start());
-        waiting.text.push_str(&text[..text.floor_char_boundary(room)]);
+        // The last character may reach beyond: so nothing follows it, however the text is divided.
+        let room = MAX_DOCUMENT_BYTES.saturating_sub(waiting.text.len() - waiting.open_start());
+        waiting.text.push_str(&text[..text.ceil_char_boundary(room)]);
     }
 
     /// Ends the open document, which `name` identifies.

@@ -152,6 +152,19 @@ fn greetings_are_too_short_to_be_near_duplicates() {
     assert!(groups_of(&texts).is_empty());
 }
 
+#[test]
+fn the_beginning_that_is_used_does_not_depend_on_the_pieces() {
+    let text = "a".repeat(MAX_DOCUMENT_BYTES - 1) + "éb";
+    let mut near = NearDuplicates::default();
+    for pieces in [vec![&text[..]], vec![&text[..9], &text[9..]], text.split_inclusive('é').collect()] {
+        pieces.into_iter().for_each(|piece| near.add(piece));
+        near.end_document(0);
+    }
+    let [one, two, three] = &near.waiting.ends[..] else { panic!("{:?}", near.waiting.ends) };
+    let used = MAX_DOCUMENT_BYTES + 1;
+    assert_eq!([one.1, two.1, three.1], [used, 2 * used, 3 * used]);
+}
+
 proptest! {
     #[test]
     fn equal_documents_are_together_and_pieces_do_not_matter(

@@ -13,9 +13,12 @@ const SMALL_BYTES: u64 = 1 << 20;
 const MAX_AHEAD_BYTES: u64 = 16 << 20;
 const MAX_AHEAD_FILES: usize = 4096;
 
-/// At most this much text is buffered. A file that unpacks to more than the remaining room is read
-/// in its turn.
+/// At most so many bytes of text and other events are buffered. A file that unpacks to more than
+/// the remaining room is read in its turn.
 const MAX_BUFFERED_BYTES: usize = 128 << 20;
+
+/// What an event other than text takes, without its title: of empty documents there may be many.
+const MARK_BYTES: usize = size_of::<(usize, Mark)>();
 
 /// The buffered events of one file.
 pub struct BufferedFile {
@@ -60,10 +63,15 @@ pub fn read<'a>(files: impl Iterator<Item = &'a TextFile>, options: &ReadOptions
 fn buffer(file: &TextFile, options: &ReadOptions, buffered: &AtomicUsize) -> Option<BufferedFile> {
     let (mut text, mut marks, read_bytes) = (String::new(), Vec::new(), AtomicU64::new(0));
     let read = source::read::<NotBuffered>(file, options, &read_bytes, &mut |event| {
+        let bytes = match event {
+            Event::Text(piece) => piece.len(),
+            Event::Title(title) => MARK_BYTES + title.len(),
+            Event::Dated(_) | Event::EndOfDocument => MARK_BYTES,
+        };
+        if buffered.fetch_add(bytes, Ordering::Relaxed) > MAX_BUFFERED_BYTES {
+            return Err(NotBuffered::TooLong);
+        }
         match event {
-            Event::Text(piece) if buffered.fetch_add(piece.len(), Ordering::Relaxed) > MAX_BUFFERED_BYTES => {
-                return Err(NotBuffered::TooLong);
-            }
             Event::Text(piece) => text.push_str(piece),
             Event::Title(title) => marks.push((text.len(), Mark::Title(title.to_owned()))),
             Event::Dated(dated) => marks.push((text.len(), Mark::Dated(dated))),
@@ -101,5 +109,26 @@ impl BufferedFile {
             sink(Event::Text(&self.text[done..]))?;
         }
         Ok(notes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::source::Listing;
+
+    #[test]
+    fn ends_of_documents_take_room_as_text_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.jsonl");
+        std::fs::write(&path, "{\"text\": \"\"}\n".repeat(100)).unwrap();
+        let mut listing = Listing::default();
+        listing.add_path(&path).unwrap();
+        let is_buffered = |room: usize| {
+            let buffered = AtomicUsize::new(MAX_BUFFERED_BYTES - room);
+            buffer(&listing.files[0], &ReadOptions::default(), &buffered).is_some()
+        };
+        assert!(is_buffered(100 * MARK_BYTES) && !is_buffered(50 * MARK_BYTES));
     }
 }

@@ -28,7 +28,7 @@ const OWNER: &str = "owner";
 
 /// Version of the records and of the code that resumes from them. Increase it when either changes:
 /// the program's own version changes more rarely.
-const LAYOUT: u32 = 3;
+const LAYOUT: u32 = 4;
 
 /// A record, stored in a file of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +107,11 @@ impl<'a> Checkpoint<'a> {
         self.folder.join(name)
     }
 
+    /// Whether a record of this kind was saved.
+    pub fn has(&self, record: Record) -> bool {
+        self.file(record.name()).exists()
+    }
+
     /// Whether there is something to resume from.
     pub fn is_begun(&self) -> bool {
         is_begun(self.out)
@@ -146,10 +151,11 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// On a file system error.
     pub fn save_once(&mut self, record: Record, state: &impl Serialize) -> Result<(), FileError> {
-        if self.file(record.name()).exists() { Ok(()) } else { self.save(record, state) }
+        if self.has(record) { Ok(()) } else { self.save(record, state) }
     }
 
-    /// Loads a record: `None` if there is none or, with a note to the user, if it is damaged.
+    /// Loads a record: `None` if there is none or, with a note to the user, if it is damaged. A
+    /// damaged one is removed, so that it is saved anew.
     pub fn load<T: DeserializeOwned>(&self, record: Record) -> Option<T> {
         let path = self.file(record.name());
         if !path.exists() {
@@ -162,7 +168,11 @@ impl<'a> Checkpoint<'a> {
             io::copy(&mut frame, &mut io::sink())?;
             Ok(state)
         };
-        read().map_err(|_| self.note_damaged(&path)).ok()
+        let damaged = |_: io::Error| {
+            self.note_damaged(&path);
+            let _ = fs::remove_file(&path);
+        };
+        read().map_err(damaged).ok()
     }
 
     /// Notes that a file of the folder is damaged.
@@ -185,8 +195,11 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// On a file system error.
     pub fn close<T>(&self, prepared: &Result<T, Error>) -> Result<(), FileError> {
-        let is_stopped =
-            matches!(prepared, Err(Error::Interrupted | Error::File(_) | Error::Tokens(tokens::Error::File(_))));
+        let is_stopped = match prepared {
+            Err(Error::Source(error)) => error.is_of_the_disk(),
+            Err(Error::Interrupted | Error::File(_) | Error::Tokens(tokens::Error::File(_))) => true,
+            _ => false,
+        };
         if !is_stopped || !self.is_begun() {
             return self.remove();
         }

@@ -4,7 +4,7 @@ use super::pipeline::{PartResult, Pipeline};
 use super::position::{Emitter, Position, PositionedSink};
 use super::{
     ahead, ahead::BufferedFile, error::Error, options::PrepareOptions, options::Progress, options::report_progress,
-    reading::Reading,
+    reading::Reading, reading::Unusable,
 };
 use crate::source::{self, Event, FileNotes, Input, LeftOut, Listing, Sink, TextFile};
 use crate::{numbers::grouped, stories::story};
@@ -24,8 +24,8 @@ pub struct Corpus<'a> {
     pub options: &'a PrepareOptions,
     /// Files found in folders, and those left out.
     pub listing: Listing,
-    /// In input order.
-    parts: Vec<Part>,
+    /// In input order, each with its number among all parts, those left out included.
+    parts: Vec<(usize, Part)>,
 }
 
 enum Part {
@@ -76,7 +76,7 @@ impl<'a> Corpus<'a> {
     /// Finds the files of the inputs; standard input is copied to `options.out`, which must exist.
     pub fn find(options: &'a PrepareOptions, progress: &dyn Progress) -> Result<Self, Error> {
         let mut corpus = Self { options, listing: Listing::new(&options.reading), parts: Vec::new() };
-        let mut stories = 0;
+        let (mut parts, mut stories) = (Vec::new(), 0);
         for input in &options.inputs {
             match input {
                 Input::Path(path) => corpus.listing.add_path(path)?,
@@ -90,12 +90,13 @@ impl<'a> Corpus<'a> {
                     return Err(Error::unusable("the number of built-in stories is 0; ask for at least 1"));
                 }
                 Input::Stories { count } => {
-                    corpus.parts.push(Part::Stories(stories..stories + count));
+                    parts.push(Part::Stories(stories..stories + count));
                     stories += count;
                 }
             }
-            corpus.parts.extend(std::mem::take(&mut corpus.listing.files).into_iter().map(Part::File));
+            parts.extend(std::mem::take(&mut corpus.listing.files).into_iter().map(Part::File));
         }
+        corpus.parts = parts.into_iter().enumerate().collect();
         Ok(corpus)
     }
 
@@ -103,10 +104,10 @@ impl<'a> Corpus<'a> {
     ///
     /// # Errors
     /// When nothing is left to read.
-    pub fn leave_out(&mut self, unusable: &[LeftOut]) -> Result<(), Error> {
-        let names: BTreeSet<&str> = unusable.iter().map(|one| one.name.as_str()).collect();
-        self.parts.retain(|part| !matches!(part, Part::File(file) if file.found && names.contains(&*file.name)));
-        self.listing.left_out.extend_from_slice(unusable);
+    pub fn leave_out(&mut self, unusable: &[Unusable]) -> Result<(), Error> {
+        let gone: BTreeSet<usize> = unusable.iter().map(|one| one.part).collect();
+        self.parts.retain(|(number, _)| !gone.contains(number));
+        self.listing.left_out.extend(unusable.iter().map(|one| one.report.clone()));
         if self.parts.is_empty() {
             let reasons = LeftOut::summary(&self.listing.left_out).join("; ");
             return Err(Error::unusable(format!("none of the files can be used; give others ({reasons})")));
@@ -116,8 +117,8 @@ impl<'a> Corpus<'a> {
 
     /// Emits every document that is not blank, starting at a position. Events of the position's
     /// part that lie before it are emitted again and marked as replayed. Once the pass is spoilt by
-    /// an unusable file, the rest is still read, to find other such files, but not emitted. An
-    /// [`Error::Source`] never comes from the sink.
+    /// an unusable file, the rest is still read, to find other such files, but not emitted. A disk
+    /// that fails is no reason to leave a file out. An [`Error::Source`] never comes from the sink.
     pub fn read(
         &self,
         purpose: Purpose,
@@ -126,18 +127,19 @@ impl<'a> Corpus<'a> {
         sink: &mut PositionedSink<'_>,
     ) -> Result<Reading, Error> {
         let Position { part: first, mut text_bytes, mut reading } = from;
-        let file_bytes = |part: &Part| part.file().map(|file| file.bytes);
+        let file_bytes = |(_, part): &(usize, Part)| part.file().map(|file| file.bytes);
         let total: Option<u64> = self.parts.iter().map(file_bytes).sum();
         let read_bytes = AtomicU64::new(self.parts.iter().take(first).filter_map(file_bytes).sum());
         let stage = purpose.stage();
         let mut meter = ProgressMeter { progress, stage, read_bytes: &read_bytes, total, unreported: REPORT_INTERVAL };
         let mut ahead = VecDeque::new();
         let mut titles: usize = reading.sources.iter().map(|source| source.titles.len()).sum();
-        for (number, part) in self.parts.iter().enumerate().skip(first) {
-            let emitter = Emitter::new(number, text_bytes.take(), &reading, sink);
+        for (index, (number, part)) in self.parts.iter().enumerate().skip(first) {
+            let replayed = text_bytes.take();
+            let emitter = Emitter::new(index, replayed, &reading, sink);
             let most_titles = MAX_TITLES.saturating_sub(titles);
             let pipeline = Pipeline::new(self.options.mask, most_titles, reading.is_spoilt, emitter);
-            let next = part.file().and_then(|_| self.next_ahead(number, &mut ahead));
+            let next = part.file().and_then(|_| self.next_ahead(index, &mut ahead));
             let result = self.read_part(part, next, pipeline, &mut meter);
             for (kind, count) in result.masked {
                 *reading.masked.entry(kind).or_default() += count;
@@ -150,9 +152,11 @@ impl<'a> Corpus<'a> {
                     titles += source.titles.len();
                     reading.sources.push(source);
                 }
-                (Err(Error::Source(error)), Some(file)) if file.found => {
-                    reading.unusable.push(file.left_out((self.options.describe)(&error)));
-                    reading.is_spoilt |= result.bytes > 0;
+                (Err(Error::Source(error)), Some(file)) if file.found && !error.is_of_the_disk() => {
+                    let report = file.left_out((self.options.describe)(&error));
+                    reading.unusable.push(Unusable { part: *number, report });
+                    // Before an interruption text of it may have been emitted, too.
+                    reading.is_spoilt |= result.bytes > 0 || replayed.is_some_and(|bytes| bytes > 0);
                 }
                 (Err(error), _) => return Err(error),
             }
@@ -183,11 +187,12 @@ impl<'a> Corpus<'a> {
         pipeline.finish(part.name(), read)
     }
 
-    /// The buffered events of part `number`, after reading ahead from there if the buffer is empty;
-    /// `None` if the part is to be read in its turn.
-    fn next_ahead(&self, number: usize, ahead: &mut VecDeque<Option<BufferedFile>>) -> Option<BufferedFile> {
+    /// The buffered events of the part at `index`, after reading ahead from there if the buffer is
+    /// empty; `None` if the part is to be read in its turn.
+    fn next_ahead(&self, index: usize, ahead: &mut VecDeque<Option<BufferedFile>>) -> Option<BufferedFile> {
         if ahead.is_empty() {
-            *ahead = ahead::read(self.parts[number..].iter().map_while(Part::file), &self.options.reading);
+            let files = self.parts[index..].iter().map_while(|(_, part)| part.file());
+            *ahead = ahead::read(files, &self.options.reading);
         }
         ahead.pop_front().flatten()
     }
@@ -212,7 +217,7 @@ impl<'a> Corpus<'a> {
 
     /// Name of the part in which a pass resumes.
     pub fn name_of(&self, position: &Position) -> String {
-        self.parts.get(position.part).map(Part::name).unwrap_or_default()
+        self.parts.get(position.part).map(|(_, part)| part.name()).unwrap_or_default()
     }
 }
 

@@ -69,17 +69,20 @@ fn documents(file: &TextFile, options: &ReadOptions) -> Result<Vec<String>, Erro
             Event::Title(_) | Event::Dated(_) => {}
             Event::Text(text) => {
                 bytes += text.len();
-                if bytes > MAX_BYTES {
-                    let what = format!(
-                        "{} has more than {} MiB of text, too much to show the changes; name a smaller part of it",
-                        file.name,
-                        MAX_BYTES >> 20
-                    );
-                    return Err(Error::unusable(what));
-                }
                 document.push_str(text);
             }
-            Event::EndOfDocument => documents.push(std::mem::take(&mut document)),
+            Event::EndOfDocument => {
+                bytes += size_of::<String>();
+                documents.push(std::mem::take(&mut document));
+            }
+        }
+        if bytes > MAX_BYTES {
+            let what = format!(
+                "{} has more than {} MiB of text, too much to show the changes; name a smaller part of it",
+                file.name,
+                MAX_BYTES >> 20
+            );
+            return Err(Error::unusable(what));
         }
         Ok(())
     })?;

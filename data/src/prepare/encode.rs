@@ -86,7 +86,7 @@ pub fn encode(
         Event::EndOfDocument => encoder.end_document(),
     })?;
     if let Some(changed) = reading.unusable.first() {
-        return Err(Error::changed(&format!(" ({})", changed.reason)));
+        return Err(Error::changed(&format!(" ({})", changed.report.reason)));
     }
     let mut encoded = encoder.finish()?;
     if encoded.train.tokens.min(encoded.val.tokens) < 2 {
@@ -124,6 +124,8 @@ struct CorpusEncoder<'a> {
     pieces: Vec<Piece>,
     /// Start of the open piece in the buffered text.
     start: usize,
+    /// How many times [`PIECE_BYTES`] of the open piece were searched in vain for a safe cut.
+    searched: usize,
     state: State,
     /// Training and validation.
     streams: [Stream; 2],
@@ -196,6 +198,7 @@ impl<'a> CorpusEncoder<'a> {
             shares: (0..SHARES_A_THREAD * rayon::current_num_threads()).map(|_| Share::default()).collect(),
             pieces: Vec::new(),
             start: 0,
+            searched: 0,
             state: State {
                 text: String::new(),
                 document: 0,
@@ -238,29 +241,27 @@ impl<'a> CorpusEncoder<'a> {
         self.encode_when_full()
     }
 
-    /// Closes pieces of the open document while it is longer than a piece.
+    /// Closes pieces of the open document while it is longer than a piece. Where it is searched for
+    /// a cut does not depend on the events that bring its text, and each place is searched once.
     fn cut(&mut self) {
         loop {
-            let start = self.start;
-            let waiting = self.state.text.len() - start;
-            if waiting <= PIECE_BYTES {
+            let (start, reach) = (self.start, (self.searched + 1) * PIECE_BYTES);
+            if self.state.text.len() - start <= reach {
                 return;
             }
-            let within = self.state.text.floor_char_boundary(start + PIECE_BYTES);
-            let mut places = [within, self.state.text.len()].into_iter();
-            let at = match places.find_map(|end| self.tokenizer.safe_cut(&self.state.text[start..end])) {
-                Some(at) => at,
-                None if waiting < LONGEST_PIECE_BYTES => return,
-                None => self.state.text.floor_char_boundary(start + LONGEST_PIECE_BYTES) - start,
-            };
-            self.close(start + at, End::Piece);
+            let end = self.state.text.floor_char_boundary(start + reach);
+            match self.tokenizer.safe_cut(&self.state.text[start..end]) {
+                Some(at) => self.close(start + at, End::Piece),
+                None if reach < LONGEST_PIECE_BYTES => self.searched += 1,
+                None => self.close(end, End::Piece),
+            }
         }
     }
 
     /// Ends the open piece at byte `at` of the batch; the next begins there.
     fn close(&mut self, at: usize, end: End) {
         self.pieces.push(Piece { text: self.start..at, side: self.state.side, first: self.state.first, end });
-        (self.start, self.state.first) = (at, false);
+        (self.start, self.searched, self.state.first) = (at, 0, false);
     }
 
     fn end_document(&mut self) -> Result<(), Error> {

@@ -24,9 +24,9 @@ pub enum Error {
     /// The request cannot be met: what is wrong and what to do.
     #[error("{0}")]
     Unusable(String),
-    /// A random split put all documents on one side.
+    /// The split put all documents on one side.
     #[error(
-        "the random split put {val} of {documents} documents into validation; give another seed or more different documents"
+        "the split put {val} of {documents} documents into validation; give another seed or more different documents"
     )]
     OneSided { val: u64, documents: u64 },
     /// The text as a whole cannot be used: which text, and why.

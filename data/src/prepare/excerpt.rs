@@ -10,6 +10,10 @@ use std::{fs::File, path::Path, sync::atomic::AtomicU64, sync::atomic::Ordering}
 /// Plain text is sampled in blocks of this many bytes.
 const BLOCK_BYTES: u64 = 64 << 10;
 
+/// At most about this much text of a file is held, whatever it unpacks to: it is then sampled by
+/// less of its beginning.
+const MAX_TEXT_BYTES: usize = 128 << 20;
+
 /// Stories generated instead of a larger number: some 600,000 tokens.
 const STORIES: u64 = 20_000;
 
@@ -23,7 +27,8 @@ pub struct Excerpt {
 }
 
 /// Options that prepare a sample of about `most_bytes` of the inputs of `options` into
-/// `options.out`; `None` if the whole is no larger.
+/// `options.out`; `None` if the whole is no larger, or if no file of it can be used: preparing it
+/// tells why.
 ///
 /// Plain text is sampled in evenly spaced blocks; compressed files, JSON Lines and Parquet by their
 /// beginnings. The sample is written into `folder` as JSON Lines. An automatic tokenizer is chosen
@@ -46,6 +51,9 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
     }
     let part = folder.join("excerpt.jsonl");
     let Written { read, whole, text_bytes } = write_part(&listing, &options.reading, most_bytes, &part)?;
+    if whole == 0 {
+        return Ok(None);
+    }
     let share = (read as f64 / whole as f64).clamp(f64::MIN_POSITIVE, 1.0);
     // Chosen by the size of the whole, not of the sample.
     let tokenizer = match &options.tokenizer {
@@ -123,17 +131,27 @@ fn blocks(file: &TextFile, budget: u64) -> io::Result<(Vec<String>, u64)> {
 /// taken, so that the text matches the bytes counted.
 fn beginning(file: &TextFile, options: &ReadOptions, budget: u64) -> Result<(Vec<String>, u64), source::Error> {
     let read = AtomicU64::new(0);
-    let (mut documents, mut document) = (Vec::new(), String::new());
+    let (mut documents, mut document, mut held) = (Vec::new(), String::new(), 0);
     let mut enough = None;
     // Stops with the file's error, or with `Err(None)` once there is enough.
     let ended: Result<_, Option<source::Error>> = source::read(file, options, &read, &mut |event| {
         match event {
             Event::Title(_) | Event::Dated(_) => {}
-            Event::Text(text) => document.push_str(text),
-            Event::EndOfDocument => documents.push(std::mem::take(&mut document)),
+            Event::Text(text) => {
+                held += text.len();
+                document.push_str(text);
+            }
+            Event::EndOfDocument => {
+                held += size_of::<String>();
+                documents.push(std::mem::take(&mut document));
+            }
         }
         let so_far = read.load(Ordering::Relaxed);
         match enough {
+            _ if held > MAX_TEXT_BYTES => {
+                enough = Some(so_far);
+                return Err(None);
+            }
             None if so_far >= budget => enough = Some(so_far),
             Some(bytes) if so_far > bytes => return Err(None),
             _ => {}
@@ -191,5 +209,17 @@ mod tests {
         assert_eq!(part.share, 0.2);
         options.inputs = vec![Input::Stories { count: 200 }];
         assert!(excerpt(&options, 1, place.path()).unwrap().is_none());
+    }
+
+    #[test]
+    fn where_no_file_can_be_used_there_is_no_sample() {
+        let place = tempfile::tempdir().unwrap();
+        let texts = place.path().join("texts");
+        std::fs::create_dir(&texts).unwrap();
+        std::fs::write(texts.join("a.jsonl"), "{\"body\": \"no text\"}\n".repeat(1000)).unwrap();
+        let options = options(&texts, &place.path().join("out"));
+        assert!(excerpt(&options, 1000, place.path()).unwrap().is_none());
+        let error = prepare(&options, &Silent).unwrap_err().to_string();
+        assert!(error.starts_with("none of the files can be used; give others (1 JSON Lines file"), "{error}");
     }
 }

@@ -47,7 +47,7 @@ use crate::leakage::{Leakage, leakage};
 use crate::ngrams::{self, Losses};
 use crate::source::own::{MANIFEST, TOKEN_FILES};
 use crate::{stories::story, tokens::TokenFile, windows::WindowRule};
-use checkpoint::Checkpoint;
+use checkpoint::{Checkpoint, Record};
 use corpus::Corpus;
 use ember_host::files::{checksum, read_regular, write_atomic};
 use encode::{Encoded, encode};
@@ -55,6 +55,7 @@ use folder::{ensure_ours, make_and_claim, replace_prepared};
 use options::report_progress;
 use rayon::prelude::*;
 use split::Side;
+use std::path::Path;
 use survey::{Survey, survey};
 use text_tokenizer::{count_unknown, make_tokenizer};
 
@@ -106,6 +107,9 @@ fn prepare_into(
         replace_prepared(out, checkpoint)?;
         return Ok(manifest);
     }
+    if let Some(manifest) = in_place(out, &fingerprint, checkpoint) {
+        return Ok(manifest);
+    }
     let mut corpus = Corpus::find(options, progress)?;
     let only_stories = options.only_stories();
     let survey = survey(&mut corpus, checkpoint, progress)?;
@@ -146,7 +150,19 @@ fn prepare_into(
 
 /// The manifest of an earlier call that was killed after preparing, before its files were in place.
 fn finished(checkpoint: &Checkpoint) -> Option<Manifest> {
-    serde_json::from_slice(&read_regular(&checkpoint.file(MANIFEST)).ok()?).ok()
+    read_manifest(&checkpoint.file(MANIFEST))
+}
+
+/// The manifest of an earlier call that was killed when its files were in place, before it removed
+/// the checkpoint: no tokens are left there, though encoding had begun.
+fn in_place(out: &Path, fingerprint: &str, checkpoint: &Checkpoint) -> Option<Manifest> {
+    let were_moved = TOKEN_FILES.iter().all(|name| !checkpoint.file(name).exists());
+    let manifest = read_manifest(&out.join(MANIFEST))?;
+    (checkpoint.has(Record::Surveyed) && were_moved && manifest.fingerprint == fingerprint).then_some(manifest)
+}
+
+fn read_manifest(path: &Path) -> Option<Manifest> {
+    serde_json::from_slice(&read_regular(path).ok()?).ok()
 }
 
 /// Measures the tokens of a text of `bytes` bytes: n-gram losses, and how much of the validation

@@ -59,7 +59,8 @@ impl PrepareOptions {
     /// A hash of the request: the options, and the names, sizes and modification times of the
     /// files, without `out`, `keep_every` and `describe`.
     ///
-    /// A prepared folder whose manifest holds the same fingerprint need not be prepared again.
+    /// It identifies the request: progress of another one is not resumed from. The content of a
+    /// tokenizer's file is not in it.
     ///
     /// # Errors
     /// As [`source::Listing::add_path`].

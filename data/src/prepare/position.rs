@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A position to resume from: before a piece of text, or before the first part.
 #[derive(Default, Deserialize)]
 pub struct Position {
-    /// Index of the part of the corpus.
+    /// Index of the part among those that are not left out.
     pub part: usize,
     /// Bytes of the part's text before the position; `None` if the part has not begun.
     pub text_bytes: Option<u64>,

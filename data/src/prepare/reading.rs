@@ -15,12 +15,22 @@ pub struct Reading {
     pub sources: Vec<Source>,
     /// Files in folders that could not be read to their end
     /// ([`Corpus::leave_out`](super::corpus::Corpus::leave_out)).
-    pub unusable: Vec<LeftOut>,
+    pub unusable: Vec<Unusable>,
     /// Whether text of such a file was emitted before its error: then the pass is void and the text
     /// must be read again without these files.
     pub is_spoilt: bool,
     /// Number of masked items per kind.
     pub masked: BTreeMap<sensitive::Kind, u64>,
+}
+
+/// A file in a folder that could not be read to its end.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Unusable {
+    /// Its number among all parts of the corpus, which does not change when others are left out:
+    /// two files may have one displayed name.
+    pub part: usize,
+    /// The report of it.
+    pub report: LeftOut,
 }
 
 /// A place that text came from.

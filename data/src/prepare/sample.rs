@@ -8,9 +8,13 @@ use serde::{Deserialize, Serialize};
 /// The tokenizer is trained on at most about this much text.
 pub const SAMPLE_BYTES: usize = 32 << 20;
 
-/// Evenly spaced blocks of the text, bounded in total size.
+/// At most this many blocks are kept: those of documents of a few bytes take more memory than their
+/// text.
+const MAX_BLOCKS: usize = 1 << 20;
+
+/// Evenly spaced blocks of the text, bounded in total size and number.
 ///
-/// At first every block is kept. Whenever the blocks exceed the budget, the distance doubles and
+/// At first every block is kept. Whenever the blocks exceed the bounds, the distance doubles and
 /// every other block is dropped: so the sample of a short text is all of it, and that of a long one
 /// is spread over the whole.
 #[derive(Serialize, Deserialize)]
@@ -91,7 +95,7 @@ impl Sample {
 
     fn end_block(&mut self) {
         (self.number, self.block_bytes) = (self.number + 1, 0);
-        while self.bytes > self.budget && self.blocks.len() > 1 {
+        while (self.bytes > self.budget && self.blocks.len() > 1) || self.blocks.len() > MAX_BLOCKS {
             self.distance *= 2;
             self.blocks.retain(|block| block.number.is_multiple_of(self.distance));
             self.bytes = self.blocks.iter().map(|block| block.text.len()).sum();
@@ -152,6 +156,17 @@ mod tests {
         let mut one = Sample::new(200 << 10);
         one.add(&"é".repeat(10 << 20));
         assert!(one.bytes <= 200 << 10);
+    }
+
+    #[test]
+    fn of_very_short_documents_so_many_are_kept() {
+        let mut sample = Sample::new(SAMPLE_BYTES);
+        for _ in 0..3 * MAX_BLOCKS {
+            sample.add("a");
+            sample.end_document();
+        }
+        assert!((MAX_BLOCKS / 2..=MAX_BLOCKS).contains(&sample.blocks.len()), "{}", sample.blocks.len());
+        assert_eq!(sample.bytes, sample.blocks.len());
     }
 
     #[test]

@@ -3,14 +3,14 @@
 use super::character_counts::CharacterCounts;
 use super::checkpoint::{Checkpoint, Record};
 use super::position::{EventPosition, Position};
-use super::reading::{Reading, Source, empty_text_error};
+use super::reading::{Reading, Source, Unusable, empty_text_error};
 use super::sample::{SAMPLE_BYTES, Sample};
 use super::split::{Candidate, ContentHash, HoldOut, Side, Split, SplitBuilder};
 use super::{
     corpus::Corpus, corpus::Purpose, duplicates::Duplicates, error::Error, options::PrepareOptions, options::Progress,
     options::report_progress,
 };
-use crate::{near_duplicates::NearDuplicates, sensitive, source::Event, source::LeftOut};
+use crate::{near_duplicates::NearDuplicates, sensitive, source::Event};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 pub struct Survey {
     pub sources: Vec<Source>,
     /// Unusable files in folders, which the corpus leaves out.
-    pub unusable: Vec<LeftOut>,
+    pub unusable: Vec<Unusable>,
     pub documents: u64,
     pub bytes: u64,
     /// Occurrences of each character.
@@ -39,8 +39,8 @@ pub fn survey(corpus: &mut Corpus, checkpoint: &mut Checkpoint, progress: &dyn P
         corpus.leave_out(&survey.unusable)?;
         return Ok(survey);
     }
-    let mut unusable: Vec<LeftOut> = Vec::new();
-    let mut begun = checkpoint.load::<(Position, Vec<LeftOut>, SurveyState)>(Record::Survey);
+    let mut unusable: Vec<Unusable> = Vec::new();
+    let mut begun = checkpoint.load::<(Position, Vec<Unusable>, SurveyState)>(Record::Survey);
     loop {
         let (from, mut state) = match begun.take() {
             Some((position, known, state)) => {
@@ -133,7 +133,7 @@ impl SurveyState {
         }
     }
 
-    fn finish(mut self, reading: Reading, unusable: Vec<LeftOut>) -> Result<Survey, Error> {
+    fn finish(mut self, reading: Reading, unusable: Vec<Unusable>) -> Result<Survey, Error> {
         let Reading { sources, masked, .. } = reading;
         if self.documents == 0 {
             return Err(empty_text_error(&sources));

@@ -224,6 +224,57 @@ fn the_report_reads_well() {
     assert!(report.contains("in both splits        0 documents"), "{report}");
 }
 
+/// A tar archive of these files, of which several may have one name.
+pub(super) fn tar_of(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for (name, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        archive.append_data(&mut header, name, *content).unwrap();
+    }
+    archive.into_inner().unwrap()
+}
+
+#[test]
+fn of_two_files_of_one_name_only_the_unusable_one_is_left_out() {
+    let story = b"Once upon a time. ".repeat(50);
+    let good = ("a.jsonl", &b"{\"text\": \"usable words\"}"[..]);
+    let bad = ("a.jsonl", &b"{\"text\": \"one\"}\nno JSON"[..]);
+    for files in [[good, bad, ("b.txt", &story)], [bad, good, ("b.txt", &story)]] {
+        let folder = folder_of(&[("x.tar", &tar_of(&files))]);
+        let manifest =
+            prepare(&options(folder.path(), vec![Input::Path(folder.path().join("texts"))], "chars"), &Silent).unwrap();
+        let bytes: Vec<u64> = manifest.sources.iter().map(|source| source.bytes).collect();
+        assert_eq!((bytes, manifest.left_out.len()), (vec![12, story.len() as u64], 1));
+        assert!(manifest.left_out[0].name.ends_with("x.tar/a.jsonl"));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn of_two_files_whose_names_are_shown_alike_only_the_unusable_one_is_left_out() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+    let folder = folder_of(&[("b.txt", &b"Once upon a time. ".repeat(50))]);
+    let texts = folder.path().join("texts");
+    std::fs::write(texts.join(OsStr::from_bytes(b"a\xfe.jsonl")), "{\"text\": \"one\"}\nno JSON").unwrap();
+    std::fs::write(texts.join(OsStr::from_bytes(b"a\xff.jsonl")), "{\"text\": \"usable words\"}").unwrap();
+    let manifest = prepare(&options(folder.path(), vec![Input::Path(texts)], "chars"), &Silent).unwrap();
+    assert_eq!((manifest.sources.len(), manifest.left_out.len()), (2, 1));
+    assert_eq!(manifest.sources[0].bytes, 12);
+}
+
+/// White space has no safe cut; searched anew at every line, this would take an hour.
+#[test]
+fn a_long_run_of_blank_lines_in_small_pieces_is_soon_encoded() {
+    const LINES: usize = 1_200_000;
+    let chat = format!("01.01.20, 10:00 - Ann: hi\n{}", "\n".repeat(LINES));
+    let folder = folder_of(&[("_chat.txt", chat.as_bytes())]);
+    let path = folder.path().join("texts/_chat.txt");
+    let manifest = prepare(&options(folder.path(), vec![Input::Path(path)], "bpe:300"), &Silent).unwrap();
+    assert_eq!(manifest.sources[0].bytes, ("Ann: hi\n".len() + LINES) as u64);
+    assert_eq!(manifest.report.bytes.iter().sum::<u64>(), manifest.sources[0].bytes);
+}
+
 /// A folder of texts with these names.
 fn folder_of(files: &[(&str, &[u8])]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,15 @@
 //! zip and tar archives read as folders: which files they contain, and where.
 
-use super::{compression, error::Error, start::Start};
+use super::{allowance::Allowance, allowance::Allowed, compression, error::Error, start::Start};
 use ember_host::{file_error::At, panics::quietly};
 use rawzip::{CompressionMethod, RECOMMENDED_BUFFER_SIZE, ZipArchive};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
+
+/// The most that is read of a tar archive to find its next file: headers, and extensions of them
+/// such as long names.
+const LONGEST_HEADERS_BYTES: u64 = 4 << 20;
 
 /// A kind of archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +32,7 @@ pub struct Entry {
 enum Packing {
     Stored,
     Deflated,
-    /// Encrypted, or compressed by another method.
+    /// Encrypted, compressed by another method, or sparse.
     Unsupported,
     /// A link: the name of another file.
     Link,
@@ -73,7 +77,7 @@ impl Archive {
             |source| Error::Unreadable { what: format!("{name} as an archive; it is damaged: make it again"), source };
         let listed = quietly(|| match self {
             Self::Zip => list_zip(file),
-            Self::Tar => list_tar(file),
+            Self::Tar => list_tar(file, archive_bytes),
         });
         let Listed { files, content_bytes } = listed.map_err(|panic| damaged(panic.into()))?.map_err(damaged)?;
         let packed_bytes = files.iter().map(|(_, entry)| entry.bytes).fold(0, u64::saturating_add);
@@ -123,23 +127,44 @@ fn list_zip(file: File) -> Result<Listed, BoxError> {
     Ok(Listed { files, content_bytes })
 }
 
-fn list_tar(file: File) -> Result<Listed, BoxError> {
-    let mut archive = tar::Archive::new(file);
+fn list_tar(file: File, archive_bytes: u64) -> Result<Listed, BoxError> {
+    let headers = Allowance::new(LONGEST_HEADERS_BYTES);
+    let mut archive = tar::Archive::new(Allowed::new(file, headers.clone()));
     let (mut files, mut content_bytes) = (Vec::new(), 0u64);
     for entry in archive.entries_with_seek()? {
-        let entry = entry?;
-        let kind = entry.header().entry_type();
-        let is_link = kind.is_hard_link() || kind.is_symlink();
-        if is_link || kind.is_file() {
-            let name = String::from_utf8_lossy(&entry.path_bytes()).trim_start_matches("./").to_owned();
-            // Some programs give a link the size of its target.
-            let (bytes, packing) = if is_link { (0, Packing::Link) } else { (entry.size(), Packing::Stored) };
-            let offset = entry.raw_file_position();
-            content_bytes = content_bytes.saturating_add(bytes);
-            files.push((name, Entry { offset, bytes, packing }));
+        headers.renew();
+        let mut entry = entry?;
+        let Some(packing) = packing_in_tar(&mut entry)? else { continue };
+        let name = String::from_utf8_lossy(&entry.path_bytes()).trim_start_matches("./").to_owned();
+        // Some programs give a link the size of its target.
+        let bytes = if matches!(packing, Packing::Stored) { entry.size() } else { 0 };
+        let offset = entry.raw_file_position();
+        // The library seeks past the end of the file, and takes it for that of the archive.
+        if offset.saturating_add(bytes) > archive_bytes {
+            return Err(format!("it ends within {name}").into());
         }
+        content_bytes = content_bytes.saturating_add(bytes);
+        files.push((name, Entry { offset, bytes, packing }));
     }
     Ok(Listed { files, content_bytes })
+}
+
+/// How a tar archive stores this entry; `None` if it is not a file: a folder, a pipe, a device, or
+/// metadata.
+fn packing_in_tar(entry: &mut tar::Entry<'_, impl Read>) -> io::Result<Option<Packing>> {
+    let kind = entry.header().entry_type();
+    // Of a sparse file the archive has a map and the parts that are not zero.
+    let is_map = |extension: tar::PaxExtension<'_>| extension.key_bytes().starts_with(b"GNU.sparse.");
+    let has_map = entry.pax_extensions()?.is_some_and(|extensions| extensions.flatten().any(is_map));
+    Ok(if kind.is_hard_link() || kind.is_symlink() {
+        Some(Packing::Link)
+    } else if kind.is_gnu_sparse() || has_map {
+        Some(Packing::Unsupported)
+    } else if kind.is_file() || kind.is_contiguous() {
+        Some(Packing::Stored)
+    } else {
+        None
+    })
 }
 
 /// A reader of the file at `path`, or of an entry of that archive.
@@ -171,7 +196,8 @@ impl Entry {
             Packing::Stored => Ok(Box::new(packed)),
             Packing::Deflated => Ok(compression::inflated(packed)),
             Packing::Unsupported => {
-                Err(io::Error::other("it is encrypted or compressed by an unsupported method; unpack the archive"))
+                let what = "it is encrypted or compressed by an unsupported method, or sparse; unpack the archive";
+                Err(io::Error::other(what))
             }
             Packing::Link => Err(io::Error::other("it is a link; unpack the archive")),
         }

@@ -424,3 +424,11 @@ fn line_ends_of_old_macintoshes_are_made_line_feeds_in_a_text_of_any_length() {
         assert!(cleaned.trim_end() == expected.trim_end(), "{ends:?}");
     }
 }
+
+#[test]
+fn a_chat_may_be_longer_than_a_message() {
+    let message = format!("{{\"from\": \"Ann\", \"text\": \"{}\"}}", "a".repeat(7 << 20));
+    let messages = [message.as_str(); 3].join(", ");
+    let chat = format!("{{\"name\": \"x\", \"type\": \"personal_chat\", \"messages\": [{messages}]}}");
+    assert_eq!(text_of("result.json", chat.as_bytes()).len(), 3 * ("Ann: \n".len() + (7 << 20)));
+}

@@ -1,7 +1,7 @@
 //! Why a text cannot be read.
 
 use ember_host::file_error::FileError;
-use std::path::PathBuf;
+use std::{io, io::ErrorKind, iter::successors, path::PathBuf};
 
 /// Where the encoding of a text was taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the operating system failed to read, as when a network disk is gone, and not for
+    /// what the file is: then the same file may be read later.
+    pub fn is_of_the_disk(&self) -> bool {
+        const OF_THE_FILE: [ErrorKind; 4] =
+            [ErrorKind::NotFound, ErrorKind::PermissionDenied, ErrorKind::InvalidInput, ErrorKind::IsADirectory];
+        let is_of_the_disk = |error: &io::Error| error.raw_os_error().is_some() && !OF_THE_FILE.contains(&error.kind());
+        let whole: &(dyn std::error::Error + 'static) = self;
+        let mut causes = successors(Some(whole), |error| (*error).source());
+        causes.any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is_of_the_disk))
+    }
+
     pub(super) fn unusable(name: impl ToString, what: impl Into<String>) -> Self {
         Self::Unusable { name: name.to_string(), what: what.into() }
     }
@@ -64,5 +75,26 @@ fn remedy(encoding: &str, origin: EncodingOrigin) -> String {
         EncodingOrigin::Mark => drop,
         EncodingOrigin::User => format!("set another encoding, or {drop}"),
         EncodingOrigin::Guess => format!("{drop}, or set its encoding"),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_fails_is_told_from_a_file_that_cannot_be_used() {
+        let of = |error: io::Error| {
+            let file = FileError { doing: "cannot read", path: "a.txt".into(), source: error };
+            Error::from(file).is_of_the_disk()
+        };
+        let (eio, estale) = (5, 116);
+        assert!([eio, estale].into_iter().all(|code| of(io::Error::from_raw_os_error(code))));
+        let (enoent, eacces, einval) = (2, 13, 22);
+        assert!(![enoent, eacces, einval].into_iter().any(|code| of(io::Error::from_raw_os_error(code))));
+        assert!(!of(io::Error::other("corrupt deflate stream")) && !of(ErrorKind::UnexpectedEof.into()));
+        let what = "a.txt after line 7".to_owned();
+        assert!(Error::Unreadable { what, source: io::Error::from_raw_os_error(eio).into() }.is_of_the_disk());
+        assert!(!Error::unusable("a.txt", "is empty").is_of_the_disk());
     }
 }

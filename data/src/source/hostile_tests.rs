@@ -94,6 +94,10 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
         "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Resources << /XObject << /F 4 0 R >> >> /Contents 5 0 R >>";
     let laughs: String =
         (1..10).map(|n| format!("<!ENTITY l{n} \"{}\">", format!("&l{};", n - 1).repeat(10))).collect();
+    let long_glyph = format!(
+        "begincmap /CMapName /A def 1 begincodespacerange <00> <ff> endcodespacerange 1 beginbfchar <41> <{}> endbfchar endcmap",
+        "0041".repeat(1 << 20)
+    );
     let opf = |spine: &str| {
         let container = "<container><rootfile full-path=\"a.opf\"/></container>";
         let book = format!(
@@ -133,6 +137,7 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
             "words.rtf",
             format!("{{\\rtf1 {}", "\\ansicpg1252\\f1\\uc9\\u-1\\bin99999999999".repeat(MANY / 10)).into_bytes(),
         ),
+        ("mac.rtf", format!("{{\\rtf1{}{}", "{".repeat(4000), "\\mac".repeat(10 * MANY)).into_bytes()),
         ("headings.tex", "\\section{\\textbf{".repeat(MANY).into_bytes()),
         ("definitions.tex", "\\newcommand\\a[\\<1%\n".repeat(MANY / 4).into_bytes()),
         ("unclosed.tex", "\\ref{\\item[\\def\\a$".repeat(MANY / 4).into_bytes()),
@@ -141,6 +146,11 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
         (
             "chat.json",
             format!("{{\"name\": \"a\", \"type\": \"b\", \"messages\": {}", "[{\"text\":".repeat(MANY)).into_bytes(),
+        ),
+        (
+            "message.json",
+            format!("{{\"name\": \"a\", \"type\": \"b\", \"messages\": [{{\"text\": \"{}\"}}]}}", "a".repeat(80 << 20))
+                .into_bytes(),
         ),
         ("chats.json", format!("{{\"personal_information\": 1, {}", "\"chats\":{".repeat(MANY)).into_bytes()),
         ("quote.csv", ["text\n\"".as_bytes(), &mib(b'a', 80)].concat()),
@@ -168,6 +178,17 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("bomb.pdf", packed_pdf(&[&b" ".repeat(200 << 20)], 2)),
         ("draws.pdf", packed_pdf(&[b"BT /F 1 Tf ", &b"(abcdefghij) Tj ".repeat(1_000_000)], 1)),
+        (
+            "glyphs.pdf",
+            pdf(&[
+                "<< /Type /Catalog /Pages 2 0 R >>",
+                "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+                "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Resources << /Font << /F 4 0 R >> >> /Contents 5 0 R >>",
+                "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /ToUnicode 6 0 R >>",
+                &stream("", &format!("BT /F 1 Tf ({}) Tj ET", "A".repeat(100_000))),
+                &stream("", &long_glyph),
+            ]),
+        ),
         ("objects.pdf", pdf(&["1 0 R", "2 0 R"])),
         ("nested.pdf", pdf(&["<< /Type /Catalog /Pages 2 0 R >>", &"[".repeat(MANY), &"<</A".repeat(MANY)])),
         (
@@ -204,6 +225,9 @@ fn hostile_files_end_soon_and_the_rest_of_their_folder_is_read() {
         });
         if let Err(error) = read {
             let line = ember_host::file_error::with_causes(&error);
+            for (name, told) in [("glyphs.pdf", "than 64 MiB of text"), ("message.json", "a message longer than")] {
+                assert!(!file.name.ends_with(name) || line.contains(told), "{line}");
+            }
             assert!(!file.name.ends_with(".vtt") || line.contains("too long for subtitles"), "{line}");
             assert!(line.contains(&*file.name) && !line.contains('\n') && line.len() < 1000, "{line}");
         }

@@ -109,3 +109,68 @@ fn a_folder_of_nothing_but_what_git_ignores_says_so() {
     let expected = "holds no file with text; give another folder (a .gitignore excludes 2 files)";
     assert_eq!(error, format!("{} {expected}", folder.path().display()));
 }
+
+/// The error's line for this file, named by itself.
+fn refused(name: &str, bytes: &[u8]) -> String {
+    let folder = folder_of(&[(name, bytes)]);
+    let error = Listing::default().add_path(&folder.path().join(name)).unwrap_err();
+    ember_host::file_error::with_causes(&error).replace(&format!("{}/", folder.path().display()), "")
+}
+
+#[test]
+fn a_tar_archive_that_was_cut_off_is_damaged_and_nothing_of_it_is_read() {
+    let archive_of = |files: usize, bytes: usize| {
+        let mut archive = tar::Builder::new(Vec::new());
+        for number in 0..files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes as u64);
+            archive.append_data(&mut header, format!("{number}.txt"), &vec![b'a'; bytes][..]).unwrap();
+        }
+        archive.into_inner().unwrap()
+    };
+    let damaged = "cannot read x.tar as an archive; it is damaged: make it again";
+    let many = archive_of(20, 10_240);
+    assert_eq!(refused("x.tar", &many[..12 * 10_752 + 512 + 4096]), format!("{damaged}: it ends within 12.txt"));
+    let large = archive_of(1, 1 << 20);
+    assert_eq!(refused("x.tar", &large[..large.len() / 2]), format!("{damaged}: it ends within 0.txt"));
+}
+
+#[test]
+fn a_name_in_a_tar_archive_that_would_fill_the_memory_is_refused() {
+    let long = vec![b'a'; 5 << 20];
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::GNULongName);
+    header.set_size(long.len() as u64);
+    header.set_cksum();
+    let mut archive = tar::Builder::new(Vec::new());
+    archive.append(&header, &long[..]).unwrap();
+    let line = refused("x.tar", &archive.into_inner().unwrap());
+    assert!(line.ends_with("it is damaged: make it again: a part of it is too long"), "{line}");
+}
+
+#[test]
+fn sparse_files_of_a_tar_archive_are_told_and_contiguous_ones_read() {
+    let mut archive = tar::Builder::new(Vec::new());
+    let header = || {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(3);
+        header
+    };
+    let mut contiguous = header();
+    contiguous.set_entry_type(tar::EntryType::contiguous());
+    archive.append_data(&mut contiguous, "contiguous.txt", &b"one"[..]).unwrap();
+    let mut sparse = header();
+    sparse.set_entry_type(tar::EntryType::GNUSparse);
+    let map = sparse.as_gnu_mut().unwrap();
+    map.realsize = *b"00000000003\0";
+    (map.sparse[0].offset, map.sparse[0].numbytes) = (*b"00000000000\0", *b"00000000003\0");
+    archive.append_data(&mut sparse, "holes.txt", &b"two"[..]).unwrap();
+    archive.append_pax_extensions([("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.minor", b"0")]).unwrap();
+    archive.append_data(&mut header(), "more-holes.txt", &b"two"[..]).unwrap();
+    let folder = folder_of(&[("x.tar", &archive.into_inner().unwrap())]);
+    let (files, reported) = listed(folder.path());
+    assert_eq!(files, ["x.tar/contiguous.txt"]);
+    let why = "it is encrypted or compressed by an unsupported method, or sparse; unpack the archive";
+    let first = "2 text files that cannot be used, the first: cannot open x.tar/holes.txt";
+    assert_eq!(reported, [format!("{first}: {why}")]);
+}

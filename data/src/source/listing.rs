@@ -179,6 +179,9 @@ impl Listing {
             let mut unpacked = tempfile::Builder::new().prefix(UNFINISHED).tempfile().at(DOING, &*file.name)?;
             let mut content = compression::reader(file.open_raw()?, &file.name)?;
             io::copy(&mut content, &mut unpacked).at(DOING, &*file.name)?;
+            // The copy stands for its archive: the same archive has the same fingerprint.
+            let changed = std::fs::metadata(&path).and_then(|metadata| metadata.modified());
+            changed.and_then(|time| unpacked.as_file().set_modified(time)).at(DOING, &*file.name)?;
             path = unpacked.path().into();
             self.spooled.push(unpacked);
         }

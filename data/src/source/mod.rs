@@ -2,7 +2,8 @@
 //! or not, in any encoding.
 //!
 //! Everything streams: a reader emits pieces of at most a few megabytes, whatever the size of the
-//! file. A format that must be read as a whole sets a limit on the size of a file.
+//! file; a line of JSON Lines or a field of a table is one piece, and has a limit. A format that
+//! must be read as a whole sets a limit on the size of a file.
 //!
 //! [`Kind::about`] says for each format what counts as a document and what is left out.
 //! [`Kind::all`] is the table of formats, with one reader each. gzip, zstd, zip and tar are
@@ -17,6 +18,7 @@
 // Without the readers some of their helpers are unused.
 #![cfg_attr(not(feature = "readers"), allow(dead_code))]
 
+mod allowance;
 mod archive;
 mod clean;
 pub(crate) mod compression;

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::prepare::{Dataset, HoldOut, Manifest, Silent, prepare};
+use crate::prepare::{Dataset, HoldOut, Manifest, Silent, prepare, tests::tar_of};
 use crate::random::mix;
 use crate::tokenizer::Tokenizer;
 use std::collections::BTreeMap;
@@ -41,6 +41,12 @@ struct Place {
 fn prose(seed: u64, words: u64) -> String {
     let word = |place: u64| format!("w{} ", mix(seed << 32 | place) % 900);
     (0..words).map(word).collect()
+}
+
+/// JSON Lines of some megabytes; if `is_broken`, the last line is none.
+fn lines(seed: u64, is_broken: bool) -> String {
+    let line = |number: u64| format!("{{\"text\": \"{}\"}}\n", prose(seed + number, 10_000));
+    (0..40).map(line).collect::<String>() + if is_broken { "no JSON" } else { "" }
 }
 
 impl Place {
@@ -148,9 +154,62 @@ fn interrupted_anywhere_and_gone_on_with_is_the_same_to_the_byte() {
 fn interrupted_in_a_spoilt_reading_too() {
     let mut place = Place::new("chars");
     place.options.out = place.text("out"); // within the text's folder, where it must not be read as text
-    fs::write(place.text("b99.txt"), [prose(7, 400_000).as_bytes(), b"\xe9"].concat()).unwrap();
+    fs::write(place.text("b99.jsonl"), lines(400, true)).unwrap();
     fs::remove_file(place.text("c.txt")).unwrap();
+    assert!(prepare(&place.options, &Silent).unwrap().left_out.iter().any(|one| one.name.ends_with("b99.jsonl")));
+    fs::remove_dir_all(&place.options.out).unwrap();
     place.check_everywhere();
+}
+
+#[test]
+fn interrupted_in_an_archive_compressed_as_a_whole_too() {
+    let mut place = Place::new("bytes");
+    let packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let mut archive = tar::Builder::new(packed);
+    archive.append_dir_all("text", place.folder.path().join("text")).unwrap();
+    let path = place.folder.path().join("text.tar.gz");
+    fs::write(&path, archive.into_inner().unwrap().finish().unwrap()).unwrap();
+    place.options.inputs = vec![Input::Path(path)];
+    place.check_everywhere();
+}
+
+/// As in a tar archive to which a file was added twice.
+#[test]
+fn interrupted_with_two_files_of_one_name_too() {
+    let place = Place::new("bytes");
+    let (bad, good) = (lines(400, true), lines(500, false));
+    fs::write(place.text("z.tar"), tar_of(&[("one.jsonl", bad.as_bytes()), ("one.jsonl", good.as_bytes())])).unwrap();
+    fs::remove_file(place.text("c.txt")).unwrap();
+    let manifest = prepare(&place.options, &Silent).unwrap();
+    let of_archive = manifest.sources.iter().filter(|source| source.name.ends_with("z.tar/one.jsonl"));
+    let text = good.len() - 40 * "{\"text\": \"\"}\n".len();
+    assert_eq!(of_archive.map(|source| source.bytes).collect::<Vec<_>>(), [text as u64]);
+    fs::remove_dir_all(&place.options.out).unwrap();
+    place.check_everywhere();
+}
+
+/// What was read of it before the interruption must not stay in the text.
+#[test]
+fn a_file_that_has_become_unreadable_since_the_interruption_is_left_out_as_a_whole() {
+    let place = Place::new("bytes");
+    let documents: Vec<String> = (0..60).map(|number| prose(300 + number, 15_000)).collect();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(documents.join("<|endoftext|>").as_bytes()).unwrap();
+    let mut packed = packed.finish().unwrap();
+    let path = place.text("a0.txt.gz");
+    fs::write(&path, &packed).unwrap();
+    let changed = fs::metadata(&path).unwrap().modified().unwrap();
+    assert!(matches!(place.stopped_after(4).0, Err(Error::Interrupted)));
+    packed[10..40].fill(0xff); // after gzip's header, and as long as before
+    fs::write(&path, &packed).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_modified(changed).unwrap();
+    let (prepared, notes) = place.stopped_after(0);
+    let manifest = prepared.unwrap();
+    assert!(notes[0].contains("resuming the first pass in") && notes[0].ends_with("a0.txt.gz"), "{notes:?}");
+    assert!(manifest.left_out.iter().any(|one| one.name.ends_with("a0.txt.gz")));
+    let files = place.files();
+    fs::remove_dir_all(&place.options.out).unwrap();
+    assert!(files == place.whole().0);
 }
 
 /// As the program prepares a text anew, with its progress beside the old result.
@@ -228,7 +287,7 @@ fn killed_while_the_files_are_put_in_their_place() {
     let (out, kept) = (&place.options.out, place.options.out.join(CHECKPOINT));
     let records = [OWNER, "surveyed"].map(|name| (name, fs::read(kept.join(name)).unwrap()));
     let (whole, _) = place.whole();
-    for put in 0..IN_ORDER.len() {
+    for put in 0..=IN_ORDER.len() {
         fs::create_dir_all(&kept).unwrap();
         records.iter().for_each(|(name, record)| fs::write(kept.join(name), record).unwrap());
         for (number, name) in IN_ORDER.into_iter().enumerate() {
@@ -296,6 +355,36 @@ fn what_is_damaged_is_done_again() {
             assert!(place.files() == whole, "{name}");
             fs::remove_dir_all(&place.options.out).unwrap();
         }
+    }
+}
+
+#[test]
+fn a_damaged_record_is_saved_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_owned();
+    let options = PrepareOptions { out, keep_every: Some(Duration::ZERO), ..PrepareOptions::default() };
+    let mut checkpoint = Checkpoint::open(&options, "", &Silent).unwrap();
+    checkpoint.save_once(Record::Surveyed, &1u64).unwrap();
+    fs::write(checkpoint.file("surveyed"), "damaged").unwrap();
+    assert_eq!(checkpoint.load::<u64>(Record::Surveyed), None);
+    checkpoint.save_once(Record::Surveyed, &2u64).unwrap();
+    assert_eq!(checkpoint.load::<u64>(Record::Surveyed), Some(2));
+}
+
+#[cfg(unix)]
+#[test]
+fn progress_is_kept_where_a_disk_fails_and_not_where_a_file_cannot_be_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_owned();
+    let options = PrepareOptions { out, keep_every: Some(Duration::ZERO), ..PrepareOptions::default() };
+    let (eio, enoent) = (5, 2);
+    for (code, is_kept) in [(eio, true), (enoent, false)] {
+        let mut checkpoint = Checkpoint::open(&options, "", &Silent).unwrap();
+        checkpoint.save(Record::Survey, &0).unwrap();
+        let source = io::Error::from_raw_os_error(code);
+        let error = crate::source::Error::from(FileError { doing: "cannot read", path: "a.txt".into(), source });
+        checkpoint.close(&Err::<(), Error>(error.into())).unwrap();
+        assert_eq!(is_begun(&options.out), is_kept);
     }
 }
 

@@ -59,7 +59,7 @@ impl SplitBuilder {
     /// Sets the date of the next document pushed.
     pub fn dated(&mut self, when: Dated) {
         if let Some(order) = &mut self.order {
-            order.dated.push((self.documents, when));
+            order.date(when);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Holds out the most recent text: for mails and chats this is what a model would meet next.
 
 use super::candidates::Candidate;
-use super::sides::{SHORTEST_END, Split, characters_before};
+use super::sides::{SHORTEST_END, Split, characters_before, percent};
 use crate::near_duplicates::Groups;
 use crate::prepare::error::Error;
 use crate::source::Dated;
@@ -23,12 +23,19 @@ pub struct Order {
     /// Bytes and characters of each.
     sizes: Vec<(u64, u64)>,
     /// Dates of the documents that have one, by document number, in reading order.
-    pub dated: Vec<(u64, Dated)>,
+    dated: Vec<(u64, Dated)>,
     /// Number of documents in each source.
     pub sources: Vec<u64>,
 }
 
 impl Order {
+    /// Sets the date of the next document pushed.
+    pub fn date(&mut self, when: Dated) {
+        if self.sizes.len() < MAX_IN_ORDER {
+            self.dated.push((self.documents, when));
+        }
+    }
+
     pub fn push(&mut self, document: Candidate) {
         self.documents += 1;
         if self.sizes.len() < MAX_IN_ORDER {
@@ -93,7 +100,7 @@ impl Order {
             let last = (0..self.documents).rev().find(|number| !copied.contains(number));
             whole.set(last.ok_or_else(all_copied)? as usize, true);
         }
-        let percent = (share * 1000.0).round() / 10.0;
+        let percent = percent(share);
         let rule = format!(
             "the last {percent}%: of mails by their dates, of each chat, of each other file that holds several documents, \
              and of the others in their order; copies of earlier documents stay in training"

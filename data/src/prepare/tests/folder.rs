@@ -1,6 +1,7 @@
 //! The output folder: written whole or not at all, and never a foreign one.
 
 use std::fs::File;
+use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
@@ -116,6 +117,20 @@ fn the_fingerprint_follows_what_was_asked_for() {
     assert_ne!(options.fingerprint().unwrap(), first);
     // An edit that leaves the length as it was changes the time of modification.
     std::fs::write(&path, "two").unwrap();
+    File::options().write(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    assert_ne!(options.fingerprint().unwrap(), first);
+}
+
+#[test]
+fn the_fingerprint_of_a_packed_archive_follows_the_archive_and_not_its_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.tar.gz");
+    let mut packed = flate2::write::GzEncoder::new(File::create(&path).unwrap(), flate2::Compression::fast());
+    packed.write_all(&tar_of(&[("a.txt", b"one")])).unwrap();
+    packed.finish().unwrap();
+    let options = options(folder.path(), vec![Input::Path(path.clone())], "chars");
+    let first = options.fingerprint().unwrap();
+    assert_eq!(options.fingerprint().unwrap(), first);
     File::options().write(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
     assert_ne!(options.fingerprint().unwrap(), first);
 }

@@ -4,7 +4,7 @@
 use super::{Changes, Clean};
 use crate::source::event::{Event, EventSink, Halt};
 use memchr::memchr_iter;
-use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
+use unicode_normalization::{IsNormalized, UnicodeNormalization, char::canonical_combining_class, is_nfc_quick};
 
 /// A line longer than this is cleaned in parts.
 const LONGEST_LINE_BYTES: usize = 1 << 20;
@@ -108,8 +108,8 @@ impl Cleaner {
     }
 
     /// Cleans the beginning of a line that is too long to buffer: up to its last line end of
-    /// another kind, else to before its last printable ASCII character, so as not to cut combining
-    /// marks off.
+    /// another kind, else to before its last printable ASCII character, else to before its last
+    /// character that is no combining mark, so as not to cut these off.
     fn end_part(&mut self, out: &mut String) {
         // The last character may be half of a line end.
         let last = self.line.char_indices().next_back().map_or(0, |(at, _)| at);
@@ -119,7 +119,11 @@ impl Cleaner {
             self.changes.line_ends += 1;
             return self.lines(&part, true, out);
         }
-        let at = self.line.rfind(|character: char| character.is_ascii_graphic()).unwrap_or(self.line.len());
+        // Something must go, or the line would grow without end.
+        let last_of = |is_wanted: fn(char) -> bool| self.line.rfind(is_wanted).filter(|&at| at > 0);
+        let at = last_of(|character| character.is_ascii_graphic())
+            .or_else(|| last_of(|character| canonical_combining_class(character) == 0))
+            .unwrap_or(self.line.len());
         let part: String = self.line.drain(..at).collect();
         let part = self.blanks(&part);
         self.compose(&part, out);
@@ -172,4 +176,35 @@ fn mojibake(text: &str) -> u64 {
         }
     };
     memchr_iter(FIRST_BYTE, text.as_bytes()).filter(is_mojibake).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Cleans one event, and appends its text to `cleaned`.
+    fn clean(cleaner: &mut Cleaner, event: Event<'_>, cleaned: &mut String) {
+        let mut sink = |event: Event<'_>| -> Result<(), Halt> {
+            if let Event::Text(text) = event {
+                cleaned.push_str(text);
+            }
+            Ok(())
+        };
+        cleaner.event(event, &mut sink).unwrap();
+    }
+
+    #[test]
+    fn a_line_without_ascii_is_not_held_until_its_end() {
+        let (mut cleaner, mut cleaned) = (Cleaner::new(Clean::All), String::new());
+        let piece = "\u{4e00}\u{3b1}\u{301}".repeat(60_000);
+        clean(&mut cleaner, Event::Text("a"), &mut cleaned);
+        for _ in 0..9 {
+            clean(&mut cleaner, Event::Text(&piece), &mut cleaned);
+            assert!(cleaner.line.len() <= LONGEST_LINE_BYTES, "{}", cleaner.line.len());
+        }
+        clean(&mut cleaner, Event::EndOfDocument, &mut cleaned);
+        let expected: String = format!("a{}", piece.repeat(9)).nfc().collect();
+        assert!(cleaned == expected);
+    }
 }

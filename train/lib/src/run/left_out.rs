@@ -25,7 +25,7 @@ impl Trainer<'_> {
         result: &StepResult,
         before: &Progress,
     ) -> Result<()> {
-        let reported = self.report_not_finite(gpt, gradients, result);
+        let reported = self.report_not_finite(gpt, gradients, result, before.windows);
         self.tolerate_full_disk(reported)?;
         let leads = self.learner.group.leads();
         let whole = if leads && !self.session.began_damaged { ensure_finite(gpt, &self.folder) } else { Ok(()) };
@@ -45,8 +45,14 @@ impl Trainer<'_> {
     }
 
     /// Finds the first value that is not finite, reports it in one line, and writes a report file
-    /// and a row.
-    fn report_not_finite(&mut self, gpt: &Gpt, gradients: &GradientsParams, result: &StepResult) -> Result<()> {
+    /// and a row. The step began at window `first_window`.
+    fn report_not_finite(
+        &mut self,
+        gpt: &Gpt,
+        gradients: &GradientsParams,
+        result: &StepResult,
+        first_window: u64,
+    ) -> Result<()> {
         if !self.learner.group.leads() {
             return Ok(());
         }
@@ -64,9 +70,7 @@ impl Trainer<'_> {
             max_skipped_batches: config.max_skipped_batches,
             windows: windows_as_text(windows, window, count, &self.dataset.tokenizer)?,
         };
-        // Window numbers only increase, so the skipped batches of this step are the last ones.
-        let of_this_step = left_out.iter().rev().zip(0..).take_while(|(first, i)| **first + i * count == window);
-        let file = self.folder.not_finite_report(step, (of_this_step.count() as u64).min(MAX_REPORTS));
+        let file = self.folder.not_finite_report(step, report_number(left_out, first_window));
         self.reporter.note(report.line(&file).into());
         self.folder.ensure_there()?;
         let written = report.write(&file);
@@ -98,6 +102,13 @@ impl Trainer<'_> {
         let (learning_rate, grad_norm, window) = (Some(learning_rate), Some(grad_norm), Some(window));
         Ok(self.log.append(&Row { step, learning_rate, grad_norm, window, ..row })?)
     }
+}
+
+/// The number, within its step, of the report about the batch that was left out last. The step
+/// began at window `first_window`; window numbers only increase; skipped spikes may lie between.
+fn report_number(left_out: &[u64], first_window: u64) -> u64 {
+    let of_this_step = left_out.iter().filter(|&&window| window >= first_window);
+    (of_this_step.count() as u64).min(MAX_REPORTS)
 }
 
 /// Warns if the weights that a session begins with are not finite, and returns whether they are
@@ -139,6 +150,13 @@ mod tests {
         fn map<const D: usize>(&mut self, _: &str, _: ParamId, tensor: Tensor<D>) -> Tensor<D> {
             tensor * f32::NAN
         }
+    }
+
+    #[test]
+    fn each_batch_that_a_step_leaves_out_has_its_report_whatever_lies_between() {
+        let count = |left_out: &[u64]| report_number(left_out, 640);
+        assert_eq!([&[0, 640][..], &[0, 64, 640, 704], &[640, 768]].map(count), [1, 2, 2]);
+        assert_eq!(count(&(0..100).map(|i| 640 + 64 * i).collect::<Vec<u64>>()), MAX_REPORTS);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Chats in JSON: exports of Telegram (one chat, or all), DiscordChatExporter, Facebook and
 //! Instagram, and Messenger (end-to-end encrypted chats, which have an export of their own).
 //!
-//! The file is streamed message by message, so that its size does not matter. Facebook's files
-//! begin with the newest message, so all turns are held in memory and emitted in reverse; so are
-//! Messenger's, unless their times say otherwise. Unexpected values in a message count as missing.
+//! The file is streamed message by message, so that its size does not matter; a message has a
+//! limit, since it is held with all its fields until its text is found. Facebook's files begin with
+//! the newest message, so all turns are held in memory and emitted in reverse; so are Messenger's,
+//! unless their times say otherwise. Unexpected values in a message count as missing.
 
 use super::json_text::JsonText;
+use crate::source::allowance::{Allowance, Allowed};
 use crate::source::event::{EventSink, Halt};
 use crate::source::reader::{About, Reader, in_one_line};
 use crate::source::start::Start;
@@ -23,6 +25,9 @@ const ABOUT: About = About {
     document: "a chat: one turn per line, with the name",
     without: "times, reactions, system messages, media",
 };
+
+/// The longest message that is read, to bound the memory: its fields may take sixteen times that.
+const LONGEST_MESSAGE_BYTES: u64 = 16 << 20;
 
 /// The most that is held of a chat in reverse order. Facebook's files have ten thousand messages.
 const MAX_HELD_BYTES: usize = 64 << 20;
@@ -47,11 +52,17 @@ impl Reader for ChatJson {
 
     fn read(&self, content: &Content<'_>, sink: &mut EventSink<'_>) -> Result<(), Halt> {
         let mut halted = None;
-        let mut json = serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, content.text()?));
-        let read = Chat { name: content.name(), sink, halted: &mut halted }.deserialize(&mut json);
-        match (read, halted) {
+        let allowance = Allowance::new(LONGEST_MESSAGE_BYTES);
+        let text = Allowed::new(content.text()?, allowance.clone());
+        let mut json = serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, text));
+        let chat = Chat { name: content.name(), allowance: &allowance, sink, halted: &mut halted };
+        match (chat.deserialize(&mut json), halted) {
             (_, Some(halt)) => Err(halt),
             (Ok(()), None) => Ok(()),
+            (Err(_), None) if allowance.is_exceeded() => {
+                let what = format!("has a message longer than {} MiB; leave it out", LONGEST_MESSAGE_BYTES >> 20);
+                Err(Error::unusable(content.name(), what).into())
+            }
             (Err(error), None) if error.is_io() => {
                 let line = format!("line {}", error.line());
                 Err(content.cannot_read(&line, error.into()).into())
@@ -213,6 +224,8 @@ impl Held {
 struct Chat<'a, 'b> {
     /// The file's name, for errors.
     name: &'a str,
+    /// How much may be read of a message, or of another field of the chat.
+    allowance: &'a Allowance,
     sink: &'a mut EventSink<'b>,
     halted: &'a mut Option<Halt>,
 }
@@ -235,7 +248,7 @@ impl Chat<'_, '_> {
     }
 
     fn reborrow(&mut self) -> Chat<'_, '_> {
-        Chat { name: self.name, sink: self.sink, halted: self.halted }
+        Chat { name: self.name, allowance: self.allowance, sink: self.sink, halted: self.halted }
     }
 }
 
@@ -264,6 +277,7 @@ impl<'de> Visitor<'de> for Chat<'_, '_> {
         // at the end.
         let (mut title, mut held) = (None, None::<Held>);
         while let Some(key) = map.next_key::<String>()? {
+            self.allowance.renew();
             match (key.as_str(), &mut held) {
                 ("name" | "title" | "threadName", _) => title = non_empty(map.next_value()?),
                 ("channel", _) => {
@@ -327,6 +341,7 @@ impl<'de> Visitor<'de> for Messages<'_, '_> {
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
         let mut held_bytes = 0;
         while let Some(entry) = list.next_element::<Entry>()? {
+            self.chat.allowance.renew();
             let Entry::Message(message) = entry else { continue };
             let milliseconds = message.milliseconds();
             let Some(turn) = message.turn() else { continue };

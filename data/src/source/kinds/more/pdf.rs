@@ -104,9 +104,9 @@ fn pages(bytes: Vec<u8>) -> Result<(Option<String>, Vec<String>), String> {
     let pdf = File::new(bytes).map_err(|error| format!("{error:?}"))?;
     let title = pdf.metadata().title.as_deref().map(decode_string);
     let cache = InterpreterCache::new();
-    let (mut pages, mut length, mut drawings) = (Vec::new(), 0, 0);
+    let (mut pages, mut length, mut drawn) = (Vec::new(), 0, Drawn::default());
     for page in pdf.pages().iter() {
-        let text = text_of(page, &pdf, &cache, &mut drawings);
+        let text = text_of(page, &pdf, &cache, &mut drawn);
         length += text.len();
         if length > MAX_BYTES {
             return Err(format!("more than {} MiB of text", MAX_BYTES >> 20));
@@ -122,12 +122,12 @@ fn decode_string(bytes: &[u8]) -> String {
     text.into_owned()
 }
 
-fn text_of<'a>(page: &'a Page<'a>, pdf: &'a File, cache: &InterpreterCache<'a>, drawings: &mut u64) -> String {
+fn text_of<'a>(page: &'a Page<'a>, pdf: &'a File, cache: &InterpreterCache<'a>, drawn: &mut Drawn) -> String {
     let (width, height) = page.render_dimensions();
     let area = Rect::new(0.0, 0.0, f64::from(width), f64::from(height));
     let mut context =
         Context::new(page.initial_transform(true).to_kurbo(), area, cache, pdf.xref(), InterpreterSettings::default());
-    let mut layer = TextLayer { placed: Vec::new(), drawings };
+    let mut layer = TextLayer { placed: Vec::new(), drawn };
     interpret_page(page, &mut context, &mut layer);
     layer.text()
 }
@@ -195,20 +195,35 @@ struct PlacedText {
     size: f64,
 }
 
+/// What the file has drawn so far.
+#[derive(Default)]
+struct Drawn {
+    drawings: u64,
+    /// Bytes of the glyphs' text, of which a single glyph may have any number.
+    text_bytes: usize,
+}
+
 /// Collects the characters of a page in drawing order.
 struct TextLayer<'a> {
     placed: Vec<PlacedText>,
-    /// The drawings in the file so far.
-    drawings: &'a mut u64,
+    drawn: &'a mut Drawn,
 }
 
 impl TextLayer<'_> {
     /// Counts drawings. The library's callbacks cannot return an error, so too many end in a panic,
     /// which the caller of the library catches.
     fn count_drawings(&mut self, drawings: usize) {
-        *self.drawings += drawings as u64;
-        if *self.drawings > MAX_DRAWINGS || self.placed.len() > MAX_GLYPHS_A_PAGE {
+        self.drawn.drawings += drawings as u64;
+        if self.drawn.drawings > MAX_DRAWINGS || self.placed.len() > MAX_GLYPHS_A_PAGE {
             resume_unwind(Box::new("it draws more than any text would".to_owned()));
+        }
+    }
+
+    /// Counts the text of a glyph; too much ends as too many drawings do.
+    fn count_text(&mut self, bytes: usize) {
+        self.drawn.text_bytes += bytes;
+        if self.drawn.text_bytes > MAX_BYTES {
+            resume_unwind(Box::new(format!("more than {} MiB of text", MAX_BYTES >> 20)));
         }
     }
 
@@ -313,6 +328,7 @@ impl Device<'_> for TextLayer<'_> {
                 Some(BfString::String(text)) => text,
                 None => continue,
             };
+            self.count_text(text.len());
             let text: String = text.chars().filter(|character| !character.is_control()).collect();
             if text.is_empty() {
                 continue;

@@ -212,7 +212,9 @@ impl Parser<'_> {
                 let encoding = of_code_page(page);
                 self.groups.iter_mut().for_each(|group| group.encoding = encoding);
             }
-            ("mac", _) => self.groups.iter_mut().for_each(|group| group.encoding = encoding_rs::MACINTOSH),
+            ("mac", _) if self.groups.len() <= 2 => {
+                self.groups.iter_mut().for_each(|group| group.encoding = encoding_rs::MACINTOSH);
+            }
             ("deff", font) => self.default_font = font,
             ("f", Some(font)) => {
                 self.font = font;
