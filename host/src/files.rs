@@ -12,7 +12,15 @@ use xxhash_rust::xxh3::Xxh3Default;
 /// # Errors
 /// The error that `write` returns, or the disk's own, naming `path`.
 pub fn write_atomic(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), FileError> {
-    let mut file = temporary(path)?;
+    fill_and_commit(temporary(path)?, path, write)
+}
+
+/// Writes a temporary file and renames it to `path`.
+pub(crate) fn fill_and_commit(
+    mut file: NamedTempFile,
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), FileError> {
     let mut buffered = BufWriter::with_capacity(1 << 20, file.as_file_mut());
     write(&mut buffered).and_then(|()| buffered.flush()).at("cannot write", path)?;
     drop(buffered);
@@ -28,7 +36,7 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), FileError> {
 }
 
 /// Reads a whole file of at most `most_bytes`, so that a file named by mistake, or a device that
-/// never ends, cannot fill the memory.
+/// never ends, cannot fill the memory. A pipe is read, too, once something writes into it.
 ///
 /// # Errors
 /// When it cannot be read or is longer.
@@ -164,9 +172,7 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
     }
     std::fs::create_dir_all(path)?;
     // Also if the folder existed: the process that created it may have been killed before syncing.
-    // An unreadable folder cannot be synced, which is no reason to fail.
-    let _ = sync_folder(parent);
-    Ok(())
+    sync_folder(parent)
 }
 
 /// Removes what an ended process left incomplete in `folder` and its subfolders.
@@ -209,16 +215,18 @@ fn folder_of(path: &Path) -> &Path {
 /// # Errors
 /// The disk's.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
-    if cfg!(unix) { unsupported_is_ok(File::open(folder)?.sync_all()) } else { Ok(()) }
+    if cfg!(unix) { impossible_is_ok(File::open(folder).and_then(|folder| folder.sync_all())) } else { Ok(()) }
 }
 
-/// The result of syncing a folder, where an unsupported call counts as success. Some network disks
-/// and foreign file systems write folders by themselves and return EINVAL, EBADF or ENOTSUP here:
-/// nothing is lost, and otherwise nothing could be written there at all.
-fn unsupported_is_ok(synced: io::Result<()>) -> io::Result<()> {
+/// The result of syncing a folder, where it counts as success if that is impossible. Some network
+/// disks and foreign file systems write folders by themselves and return EINVAL, EBADF or ENOTSUP:
+/// nothing is lost, and otherwise nothing could be written there at all. A folder that may be
+/// written to but not read cannot be opened for this.
+fn impossible_is_ok(synced: io::Result<()>) -> io::Result<()> {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
     const EBADF: i32 = 9; // on every system that has the call
     match synced {
-        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
+        Err(error) if matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported) => Ok(()),
         Err(error) if error.raw_os_error() == Some(EBADF) => Ok(()),
         synced => synced,
     }
@@ -294,11 +302,27 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_disk_that_syncs_no_folders_can_be_written_to_and_one_that_fails_is_told() {
-        let [einval, ebadf, eopnotsupp, eio] = [22, 9, 95, 5].map(|code| Err(io::Error::from_raw_os_error(code)));
-        for unknown in [einval, ebadf, eopnotsupp] {
-            unsupported_is_ok(unknown).unwrap();
+        let [einval, ebadf, eopnotsupp, eacces, eio] =
+            [22, 9, 95, 13, 5].map(|code| Err(io::Error::from_raw_os_error(code)));
+        for impossible in [einval, ebadf, eopnotsupp, eacces] {
+            impossible_is_ok(impossible).unwrap();
         }
-        assert!(unsupported_is_ok(eio).is_err());
+        assert!(impossible_is_ok(eio).is_err());
+    }
+
+    /// To root, which may list any folder, this one is like any other.
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_cannot_be_listed_can_be_written_to() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let permit = |mode| std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        permit(0o300);
+        let path = folder.path().join("below/file");
+        make_folder(&folder.path().join("below")).unwrap();
+        write_text(&path, "text").unwrap();
+        write_text(&folder.path().join("file"), "text").unwrap();
+        permit(0o700); // so that it can be removed
     }
 
     #[cfg(unix)]

@@ -8,7 +8,8 @@
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::{fs::File, fs::OpenOptions, path::Path, path::PathBuf};
 
-use crate::{file_error::At, file_error::FileError, files::temporary, files::write_atomic};
+use crate::files::{fill_and_commit, temporary};
+use crate::{file_error::At, file_error::FileError};
 
 /// The name that means standard output.
 const STANDARD_OUTPUT: &str = "-";
@@ -28,20 +29,33 @@ pub enum Error {
     Refused(String),
 }
 
-/// Writes to a `path` that a user named: a regular file as [`write_atomic`] does, also at the end
-/// of a link; anything else as a stream.
+/// Writes to a `path` that a user named: a regular file as
+/// [`write_atomic`](crate::files::write_atomic) does, also at the end of a link, and with the
+/// permissions of the file that it replaces; anything else as a stream.
 ///
 /// # Errors
 /// The error that `write` returns, or the disk's own, naming `path`; a folder is refused.
 pub fn write_output(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
     match regular_file(path)? {
-        Some(file) => write_atomic(&file, write)?,
+        Some(file) => {
+            let new = temporary(&file)?;
+            keep_permissions(&file, new.as_file()).at("cannot write", &file)?;
+            fill_and_commit(new, &file, write)?;
+        }
         None => {
             let mut out = BufWriter::new(open_stream(path)?);
             write(&mut out).and_then(|()| out.flush()).at("cannot write", path)?;
         }
     }
     Ok(())
+}
+
+/// Gives `new`, before anything is written into it, the permissions of the file that it will
+/// replace, if there is one: what its owner made private stays private.
+fn keep_permissions(old: &Path, new: &File) -> io::Result<()> {
+    let Ok(old) = old.metadata() else { return Ok(()) };
+    let (old, usual) = (old.permissions(), new.metadata()?.permissions());
+    if old == usual { Ok(()) } else { new.set_permissions(old) }
 }
 
 /// Refuses a place that [`write_output`] could not write to, such as a folder without write
@@ -194,6 +208,22 @@ mod tests {
         symlink("a", at("b")).unwrap();
         assert!(say(&at("a"), "").is_err());
         assert!(format!("{:#}", say(&at("far"), "").unwrap_err()).contains("it is a folder; name a file"));
+    }
+
+    #[test]
+    fn a_private_file_stays_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempdir().unwrap();
+        let [private, new] = ["private", "new"].map(|name| folder.path().join(name));
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode();
+        std::fs::write(&private, "old").unwrap();
+        let usual = mode(&private);
+        std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o600)).unwrap();
+        for path in [&private, &new] {
+            say(path, "text").unwrap();
+            assert_eq!(std::fs::read_to_string(path).unwrap(), "text");
+        }
+        assert_eq!((mode(&private) & 0o777, mode(&new)), (0o600, usual));
     }
 
     #[test]

@@ -52,8 +52,12 @@ pub fn message_of(payload: &(dyn Any + Send)) -> Option<&str> {
 /// The most informative line of a message: the last cause if a runtime wraps the original error in
 /// its consequences, else the first line.
 pub fn informative_line(message: &str) -> String {
-    // Some messages are quoted inside others.
-    let message = message.replace("\\n", "\n");
+    // A message quoted inside another has its line breaks escaped. Outside of quotes, the same two
+    // characters are part of a path on Windows.
+    let message = match message.split_once('"') {
+        Some((before, quoted)) => format!("{before}\"{}", quoted.replace("\\n", "\n")),
+        None => message.to_owned(),
+    };
     let lines = message.lines().map(|line| line.trim().trim_end_matches("\")").trim_matches('"'));
     let informative = |line: &&str| !line.is_empty() && !WRAPPING.iter().any(|words| line.contains(words));
     let is_wrapped = message.contains(CAUSED_BY);
@@ -81,4 +85,17 @@ const WRAPPING: &[&str] = &[
 fn is_suppressed() -> bool {
     let is_runtime_thread = || thread::current().name().is_some_and(|name| name.starts_with(RUNTIME_PREFIX));
     IS_ATTEMPTING.get() || (ATTEMPTS.load(Ordering::SeqCst) > 0 && is_runtime_thread())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_in_quotes_has_lines_and_a_path_on_windows_has_none() {
+        let quoted = r#"Read("The device is poisoned\nCaused by:\n  Unknown: Device is lost\nBacktrace:\n")"#;
+        assert_eq!(informative_line(quoted), "Unknown: Device is lost");
+        let path = r"failed to load C:\nvidia\bin\new.dll";
+        assert_eq!(informative_line(path), path);
+    }
 }

@@ -18,6 +18,9 @@ use crate::operation::{Operation, outputs_of};
 /// `divisor`, as [`crate::unembed`] and [`crate::cross_entropy::loss_over`] give it. The logits of
 /// at most `at_once` positions exist at a time. Both tensors have the type that the model computes
 /// in.
+///
+/// # Panics
+/// As [`crate::cross_entropy::loss`].
 pub fn head_loss(
     hidden: Tensor<3>,
     table: Tensor<2>,

@@ -36,7 +36,8 @@ pub struct Limits {
     pub units: usize,
     /// Maximum number of buffers that a kernel can bind.
     pub buffers: usize,
-    /// Maximum number of bytes of a buffer that a kernel can bind.
+    /// Maximum number of bytes of a buffer that a kernel can bind (on CUDA the runtime's own limit, a
+    /// quarter of the memory).
     pub buffer_bytes: u64,
     /// Whether the device reports tensor cores.
     pub tensor_cores: bool,
@@ -49,12 +50,12 @@ pub struct Limits {
 pub enum LimitError {
     /// A cube's shared memory is too small for heads of this width.
     #[error(
-        "attention with heads of {head_size} ({}) needs more shared memory than the {} KiB of this GPU, which suffice for \
-         heads of {widest}",
+        "attention with heads of {head_size} ({}) needs more shared memory than the {} KiB of this GPU{}",
         if *has_head_dim { "head_dim" } else { "n_embd / n_head" },
-        shared_memory >> 10
+        shared_memory >> 10,
+        widest.map_or_else(String::new, |widest| format!(", which suffice for heads of {widest}"))
     )]
-    HeadsTooWide { head_size: usize, has_head_dim: bool, shared_memory: usize, widest: usize },
+    HeadsTooWide { head_size: usize, has_head_dim: bool, shared_memory: usize, widest: Option<usize> },
     /// A parameter has more bytes than a kernel can bind of a buffer.
     #[error(
         "the model's largest matrix takes {} MiB, but this GPU's kernels can use only {} MiB of a buffer",
@@ -112,7 +113,7 @@ mod on_gpus {
     use burn::tensor::DType;
 
     use super::*;
-    use crate::gpu::{engine::Engine, sum::UNITS, tensor_cores::has_tensor_cores, tile::Footprint};
+    use crate::gpu::{engine::Engine, launch::UNITS, tensor_cores::has_tensor_cores, tile::Footprint};
     use crate::{attention::gpu::KERNELS, attention::gpu_forward::FORWARD, cached_attention};
 
     /// Buffers of the kernel that binds the most, including the runtime's own: as many as WebGPU
@@ -174,7 +175,7 @@ mod on_gpus {
             }
             let widest = (1..head_size).rev().find(|size| size.is_multiple_of(8) && self.fits(*size, used));
             let shared_memory = self.shared_memory;
-            Err(LimitError::HeadsTooWide { head_size, has_head_dim, shared_memory, widest: widest.unwrap_or(0) })
+            Err(LimitError::HeadsTooWide { head_size, has_head_dim, shared_memory, widest })
         }
 
         /// Whether attention with heads of `head_size` fits into shared memory.
@@ -256,6 +257,8 @@ mod on_gpus {
             };
             assert!(line(false).starts_with("attention with heads of 512 (n_embd / n_head) needs more shared memory"));
             assert!(line(true).starts_with("attention with heads of 512 (head_dim) needs more shared memory"));
+            let line = limits(0).check(DEMAND).unwrap_err().to_string();
+            assert!(line.ends_with("needs more shared memory than the 0 KiB of this GPU"), "{line}");
         }
 
         #[test]

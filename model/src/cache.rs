@@ -34,7 +34,8 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    /// `rows` empty rows and memory for `slots` positions in total; it grows when it is full.
+    /// `rows` empty rows and memory for `slots` positions in total, or for as many as the device can
+    /// hold; it grows when it is full.
     pub fn new(config: &GptConfig, rows: usize, slots: usize, device: &Device) -> Self {
         Self::of(Empty::of_model(config, slots, device), config, rows)
     }
@@ -54,6 +55,12 @@ impl KvCache {
         let rows = vec![Vec::new(); rows];
         let [_, slots, _] = empty.shape;
         Self { layers, rows, slots, next: 0, compactions: 0, heads: config.heads(), device: empty.device }
+    }
+
+    /// Most positions that a cache on `device` can hold: a kernel takes a layer's keys, or values,
+    /// as one tensor. A cache that must hold more fails.
+    pub fn most_slots(heads: Heads, device: &Device) -> usize {
+        kernels::limits::values_at_once(usize::MAX, device) / heads.kv_width().max(1)
     }
 
     /// Number of rows.
@@ -141,8 +148,10 @@ impl KvCache {
     fn compact(&mut self, free: usize) {
         let in_use = self.renumber();
         let needed = in_use.len() + free;
-        // Twice what is needed: compaction stays rare even when every step leaves dead branches.
-        let slots = if needed > self.slots { 2 * needed } else { self.slots };
+        let slots = match needed > self.slots {
+            true => slots_to_grow_to(needed, Self::most_slots(self.heads, &self.device)),
+            false => self.slots,
+        };
         if !in_use.is_empty() || slots > self.slots {
             self.move_to_front(&in_use, slots);
         }
@@ -189,6 +198,12 @@ impl KvCache {
     }
 }
 
+/// Slots of a cache that needs more than it has, where a device can hold `most`. Twice what is
+/// needed, if it can: compaction stays rare even when every step leaves dead branches.
+fn slots_to_grow_to(needed: usize, most: usize) -> usize {
+    (2 * needed).min(most).max(needed)
+}
+
 /// The empty keys and values of all layers. A step reads the whole cache, as it reads the weights,
 /// so on the CPU the cache too lies in one arena of huge pages, if it fills one.
 struct Empty {
@@ -198,9 +213,11 @@ struct Empty {
 }
 
 impl Empty {
-    /// For a model, with at least one slot; on the device without automatic differentiation.
+    /// For a model, with at least one slot, and no more than the device can hold; on the device
+    /// without automatic differentiation.
     fn of_model(config: &GptConfig, slots: usize, device: &Device) -> Self {
-        Self::new(config.n_layer, slots.max(1), config.heads(), &device.clone().inner())
+        let most = KvCache::most_slots(config.heads(), device);
+        Self::new(config.n_layer, slots.min(most).max(1), config.heads(), &device.clone().inner())
     }
 
     fn new(n_layer: usize, slots: usize, heads: Heads, device: &Device) -> Self {
@@ -218,5 +235,18 @@ impl Empty {
             Some(memory) => Tensor::from_data(memory.take().tensor_data(self.shape), &self.device),
             None => Tensor::zeros(self.shape, &self.device),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_grows_to_twice_what_it_needs_or_to_what_a_device_holds() {
+        assert_eq!([100, 20, 15, 10, 9].map(|most| slots_to_grow_to(10, most)), [20, 20, 15, 10, 10]);
+        let config = GptConfig::new(10, 8, 1, 2, 8);
+        let cache = KvCache::new(&config, 1, 100, &Device::flex());
+        assert_eq!(cache.slots(), 100, "the CPU has no limit but memory");
     }
 }

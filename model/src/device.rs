@@ -8,10 +8,10 @@ use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 use serde::Serialize;
 
 use crate::tuning;
-use ember_host::panics::quietly;
+use ember_host::panics::{Panicked, quietly};
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 use ember_kernels::gpu::adapters::{self, Adapter};
-use ember_kernels::{gpu::bandwidth::leave_unmeasured, is_cpu, limits::Limits, linear};
+use ember_kernels::{gpu::bandwidth::leave_unmeasured, is_cpu, limits::Limits, linear, unembed};
 
 pub use details::{Described, Details, described};
 
@@ -205,7 +205,7 @@ impl Selected {
     /// Tests the device with a small computation, whose failure becomes its `problem`.
     fn tested(self) -> Self {
         if !is_cpu(&self.device) {
-            tuning::keep_for(&self.name, &self.driver);
+            tuning::keep_for(&self.device, &self.name, &self.driver);
             // If even this fails, the computation below reports it.
             let _ = quietly(|| leave_unmeasured(&self.device));
         }
@@ -241,32 +241,86 @@ fn suffices(device: &Device) -> Result<(), String> {
         .map_err(|error| format!("is too small for any model: {error}"))
 }
 
-/// Tests whether `device` multiplies matrices of this type: two small ones, every value of whose
-/// product is checked.
+/// Tests whether `device` multiplies matrices of this type: small ones, every value of whose
+/// products is checked. In a half type there are several, because tensor cores have kernels for few
+/// rows, for tiles and for large tiles, and for factors of either layout.
 ///
 /// # Errors
 /// What went wrong, to follow the device's name: "does not compute in ...", "failed ...", "computed
 /// ...".
 pub fn multiplies(device: &Device, dtype: FloatDType) -> Result<(), String> {
-    const N: usize = 16;
-    // Small integers, and sums below 256: exact in every type, whatever type accumulates them.
-    let numbers: Vec<f32> = (0..N * N).map(|i| (i % 5) as f32).collect();
-    let product = quietly(|| {
-        if !device.supports_dtype(DType::from(dtype)) {
-            return None;
-        }
-        let a = Tensor::<2>::from_data(TensorData::new(numbers.clone(), [N, N]), device).cast(dtype);
-        Some(linear(a.clone().unsqueeze(), a, None).cast(FloatDType::F32).into_data().iter::<f32>().collect::<Vec<_>>())
-    })
-    .map_err(|problem| format!("failed a small computation in {} ({problem})", type_name(dtype)))?;
-    let Some(product) = product else { return Err(format!("does not compute in {}", type_name(dtype))) };
-    for (i, got) in product.iter().enumerate() {
-        let want: f32 = (0..N).map(|k| numbers[i / N * N + k] * numbers[k * N + i % N]).sum();
-        if *got != want {
-            return Err(format!("computed {got} in {} instead of {want}", type_name(dtype)));
+    let name = type_name(dtype);
+    let failed = |problem: Panicked| format!("failed a small computation in {name} ({problem})");
+    if !quietly(|| device.supports_dtype(DType::from(dtype))).map_err(failed)? {
+        return Err(format!("does not compute in {name}"));
+    }
+    let is_half = [FloatDType::F16, FloatDType::BF16].contains(&dtype);
+    let products = if is_half { PRODUCTS } else { &PRODUCTS[..1] };
+    for product in products {
+        let numbers = quietly(|| product.on(device, dtype)).map_err(failed)?;
+        if let Some((got, want)) = product.first_difference(&numbers) {
+            return Err(format!("computed {got} in {name} instead of {want}"));
         }
     }
     Ok(())
+}
+
+/// The products by which devices are tested, the first in every type.
+const PRODUCTS: &[SmallProduct] = &[
+    SmallProduct { rows: 16, depth: 16, columns: 16, is_transposed: false },
+    SmallProduct { rows: 8, depth: 64, columns: 64, is_transposed: false },
+    SmallProduct { rows: 8, depth: 64, columns: 64, is_transposed: true },
+    SmallProduct { rows: 64, depth: 64, columns: 64, is_transposed: false },
+    SmallProduct { rows: 64, depth: 64, columns: 64, is_transposed: true },
+    SmallProduct { rows: 128, depth: 64, columns: 128, is_transposed: false },
+    SmallProduct { rows: 128, depth: 64, columns: 128, is_transposed: true },
+];
+
+/// A product of two matrices of small whole numbers, `[rows, depth]` and `[depth, columns]`.
+struct SmallProduct {
+    rows: usize,
+    depth: usize,
+    columns: usize,
+    /// Whether the second is stored as `[columns, depth]`, as an embedding table is.
+    is_transposed: bool,
+}
+
+impl SmallProduct {
+    /// The numbers of both factors. No sum exceeds 256, so it is exact in every type, whatever type
+    /// accumulates it and in whatever order.
+    fn factors(&self) -> [Vec<f32>; 2] {
+        let most = (256 / self.depth).isqrt() as u32;
+        // Spread, so that no two rows are equal.
+        let number = |i: usize| ((i as u32).wrapping_mul(0x9e37_79b9) >> 16) % (most + 1);
+        [self.rows, self.columns].map(|n| (0..n * self.depth).map(|i| number(i) as f32).collect())
+    }
+
+    /// The product as `device` computes it from factors of type `dtype`.
+    fn on(&self, device: &Device, dtype: FloatDType) -> Vec<f32> {
+        let tensor = |numbers: Vec<f32>, size: [usize; 2]| {
+            Tensor::<2>::from_data(TensorData::new(numbers, size), device).cast(dtype)
+        };
+        let [a, b] = self.factors();
+        let a = tensor(a, [self.rows, self.depth]).unsqueeze::<3>();
+        let product = if self.is_transposed {
+            unembed(a, tensor(b, [self.columns, self.depth]))
+        } else {
+            linear(a, tensor(b, [self.depth, self.columns]), None)
+        };
+        product.cast(FloatDType::F32).into_data().iter::<f32>().collect()
+    }
+
+    /// The first number that is not the product's, and the product's.
+    fn first_difference(&self, numbers: &[f32]) -> Option<(f32, f32)> {
+        let [a, b] = self.factors();
+        // Distances in `b` of neighbours along the depth, and along the columns.
+        let [down, across] = if self.is_transposed { [1, self.depth] } else { [self.columns, 1] };
+        let wanted = (0..self.rows * self.columns).map(|i| {
+            let (row, column) = (i / self.columns, i % self.columns);
+            (0..self.depth).map(|k| a[row * self.depth + k] * b[k * down + column * across]).sum::<f32>()
+        });
+        numbers.iter().copied().zip(wanted).find(|(got, want)| got != want)
+    }
 }
 
 /// The type in words.
@@ -291,6 +345,23 @@ mod tests {
         }
         for text in ["gpu", "cpu:0", "wgpu:x", "", "cuda:-1", "auto:1"] {
             assert!(text.parse::<DeviceChoice>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_number_of_a_product_counts() {
+        for product in PRODUCTS {
+            let right = product.on(&Device::flex(), FloatDType::F32);
+            assert_eq!(right.len(), product.rows * product.columns);
+            assert!(right.iter().all(|number| *number <= 256.0) && product.first_difference(&right).is_none());
+            for place in [0, right.len() / 2, right.len() - 1] {
+                for wrong in [right[place] + 1.0, f32::NAN] {
+                    let mut numbers = right.clone();
+                    numbers[place] = wrong;
+                    let found = product.first_difference(&numbers);
+                    assert!(found.is_some_and(|(_, want)| want == right[place]), "{found:?}");
+                }
+            }
         }
     }
 

@@ -168,10 +168,12 @@ impl Gpt {
     /// `tokens` `[batch, time]` at positions from 0 on. Rotary positions may exceed the context.
     ///
     /// # Panics
-    /// With learned positions, when `time` is 0 or above `context_length`. On the CPU, when an id
-    /// is outside the vocabulary; a GPU does not check, and reads another place of the table.
+    /// When there are no tokens; with learned positions, when `time` is above `context_length`. On
+    /// the CPU, when an id is outside the vocabulary; a GPU does not check, and reads another place
+    /// of the table.
     pub fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
-        let time = tokens.dims()[1];
+        let [batch, time] = tokens.dims();
+        assert!(batch * time > 0, "{NO_TOKENS}");
         let mut x = self.wte.forward(tokens);
         if let Some(table) = self.wpe.as_ref().and_then(|wpe| wpe.weight.values()) {
             x = x + table.narrow(0, 0, time).unsqueeze::<3>(); // [1, time, n_embd]
@@ -280,8 +282,8 @@ impl Gpt {
     /// For inference: no gradient flows back through the cache.
     ///
     /// # Panics
-    /// When there are tokens for a row that the cache does not have. On the CPU, when no row has
-    /// any, when an id is outside the vocabulary, or, with learned positions, when a row grows past
+    /// When there are no tokens, or some for a row that the cache does not have. On the CPU, when an
+    /// id is outside the vocabulary, or, with learned positions, when a row grows past
     /// `context_length`; a GPU does not check, and reads another place of the table. The cache must
     /// not be used after a panic: some layers may lack the new positions.
     pub fn forward_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<2> {
@@ -323,6 +325,7 @@ impl Gpt {
         let device = self.device();
         let places = tokens.iter().enumerate().flat_map(|(row, new)| (0..new.len()).map(move |i| (row, i)));
         let positions: Vec<usize> = places.map(|(row, i)| cache.len(row) + i).collect();
+        assert!(!positions.is_empty(), "{NO_TOKENS}");
         let mut x = self.wte.forward(one_row(tokens.concat(), &device)); // [1, new positions, n_embd]
         if let Some(wpe) = &self.wpe {
             x = x + wpe.forward(one_row(positions.iter().map(|&position| position as u32), &device));
@@ -342,6 +345,9 @@ impl Gpt {
         self.logits(hidden).reshape([positions, self.config.vocab_size])
     }
 }
+
+/// The message of a panic: a kernel's would not say what is wrong.
+const NO_TOKENS: &str = "a pass without tokens";
 
 /// A tensor of ids or positions with a single row, `[1, numbers]`.
 fn one_row(numbers: impl IntoIterator<Item = u32>, device: &Device) -> Tensor<2, Int> {

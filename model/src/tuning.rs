@@ -5,7 +5,8 @@
 
 use std::path::PathBuf;
 
-use ember_host::cache;
+use burn::tensor::Device;
+use ember_host::{cache, panics::quietly};
 use ember_kernels::gpu::products;
 
 /// The database of compiled kernels; `None` if the driver caches them, or nothing does.
@@ -16,13 +17,15 @@ pub fn file() -> Option<PathBuf> {
     None
 }
 
-/// Uses the results kept for this device from here on, and keeps new ones with them. To be called
-/// before it computes.
-pub(crate) fn keep_for(device: &str, driver: &str) {
-    let name = name(device, driver);
-    products::keep_in(&cache::folder().join("products").join(format!("{name}.json")));
+/// Uses the results kept for the GPU `device` of this name from here on, and keeps new ones with
+/// them. To be called before it computes.
+pub(crate) fn keep_for(device: &Device, name_of_device: &str, driver: &str) {
+    let name = name(name_of_device, driver);
     #[cfg(feature = "tuning-cache")]
     kept::keep_in(&name);
+    let file = cache::folder().join("products").join(format!("{name}.json"));
+    // If the device does not even start, its test says so.
+    let _ = quietly(|| products::keep_in(device, &file));
 }
 
 /// The name in file names of a device with this driver.

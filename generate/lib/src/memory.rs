@@ -45,6 +45,20 @@ pub fn batch_size(
     (rows / rows_per_prompt.max(1)).max(1)
 }
 
+/// How many prompts of up to `prompt_len` tokens can be continued together, as in [`batch_size`],
+/// in a KV cache of `positions`: a device holds no more than
+/// [`KvCache::most_slots`](ember_model::KvCache::most_slots). Always at least 1.
+pub fn prompts_in_cache(
+    positions: usize,
+    config: &GptConfig,
+    prompt_len: usize,
+    rows_per_prompt: usize,
+    max_new_tokens: usize,
+) -> usize {
+    let of_a_row = prompt_len.saturating_add(max_new_tokens).clamp(1, config.context_length.max(1));
+    (positions / of_a_row / rows_per_prompt.max(1)).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +83,15 @@ mod tests {
         assert_eq!(batch_size(64 << 30, &gpt2, 16, 1, 240), 64);
         assert_eq!(batch_size(0, &gpt2, 16, 1, 240), 1);
         assert_eq!(batch_size(64 << 30, &gpt2, 16, 100, 240), 1);
+    }
+
+    #[test]
+    fn a_cache_holds_as_many_rows_as_it_has_positions_for() {
+        let gpt2 = GptConfig::new(50257, 1024, 12, 12, 768);
+        // 128 MiB of keys: 43,690 positions of 768 float32 numbers.
+        let prompts = |rows, new| prompts_in_cache((128 << 20) / (4 * 768), &gpt2, 16, rows, new);
+        assert_eq!([prompts(1, 240), prompts(4, 240), prompts(100, 1008)], [170, 42, 1]);
+        assert_eq!(prompts(1, 5000), 42, "a row never has more positions than the context");
     }
 
     proptest! {

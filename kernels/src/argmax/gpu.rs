@@ -3,20 +3,18 @@
 //! Online softmax ([Milakov and Gimelshein 2018](https://arxiv.org/abs/1805.02867), section 3): the
 //! largest logit so far and the sum of the exponentials relative to it.
 
-use crate::gpu::finite::{is_finite, is_nan_or_plus_infinity};
+use crate::gpu::finite::{LOWEST, is_finite, is_nan_or_plus_infinity};
 use crate::gpu::prelude::*;
 
 /// Units of a cube.
-const UNITS: usize = 256;
+const UNITS: usize = crate::gpu::launch::UNITS as usize;
 /// Steps of a cube's tree reduction.
-const HALVINGS: usize = 8;
+const HALVINGS: usize = UNITS.ilog2() as usize;
 /// Parts of a row, one for each cube, so that a single row keeps many cubes busy.
 const PARTS: usize = 32;
 
 /// Id of no logit: the largest number of 24 bits, which float32 represents exactly.
 const NONE: u32 = 0xff_ffff;
-/// Below every logit, but finite: the difference of two infinities is NaN.
-const LEAST: f32 = -3.0e38;
 
 /// The result over some of a row's logits.
 #[derive(CubeType, Clone, Copy)]
@@ -32,7 +30,7 @@ struct Best {
 #[cube]
 impl Best {
     fn none() -> Best {
-        Best { id: NONE, logit: f32::new(LEAST), sum: f32::new(0.0) }
+        Best { id: NONE, logit: f32::new(LOWEST), sum: f32::new(0.0) }
     }
 
     fn merge(&mut self, id: u32, logit: f32, sum: f32) {

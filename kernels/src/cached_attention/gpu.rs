@@ -140,7 +140,7 @@ fn attend_by_slot([qkv, keys, values, table, y]: [&CubeTensor; 5], shape: &Shape
         let grid = Grid::new(&[qkv, keys, &sums], cubes, CubeDim::new_1d(UNITS as u32));
         let part = PartLaunch::new(n_head, n_kv_head, slots, first, run.first, splits, keys_per_cube, scale);
         // SAFETY: the positions are those of `qkv` and `y`; the slots in `table` are inside the
-        // cache.
+        // cache, as `CachedAttention::attend` has checked.
         unsafe {
             launch!(attend_position, grid, vector, [qkv, keys, values, table, y, &sums, &totals], part, share, types);
         }

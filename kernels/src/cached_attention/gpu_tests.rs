@@ -2,11 +2,27 @@
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{Device, Tensor};
+use ember_host::panics::quietly;
 use proptest::prelude::*;
 
 use crate::attention::gpu_tests::{heads, random};
 use crate::gpu::testing::{gpus, largest_difference, values};
-use crate::{CachedAttention, cached_attention::tests::scattered};
+use crate::{CachedAttention, Heads, cached_attention::tests::scattered};
+
+/// A kernel would read and write behind the cache.
+#[test]
+fn slots_that_the_cache_does_not_have_are_refused() {
+    let heads = Heads { n_head: 2, n_kv_head: 1, head_size: 8 };
+    let (rows, _) = scattered(&[(3, 1), (5, 2)]); // slots 0 to 10
+    for device in gpus().into_iter().chain([Device::flex()]) {
+        for (slots, fits) in [(11, true), (10, false)] {
+            let zeros = |shape: [usize; 3]| Tensor::<3>::zeros(shape, &device);
+            let attention = CachedAttention::new(rows.clone(), &device);
+            let cache = [0, 1].map(|_| zeros([1, slots, 8]));
+            assert_eq!(quietly(|| attention.attend(zeros([1, 3, heads.width()]), cache, heads)).is_ok(), fits);
+        }
+    }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]

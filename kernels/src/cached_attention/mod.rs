@@ -38,6 +38,8 @@ pub struct CachedAttention {
     places: Places,
     /// The rows' table on a GPU ([`CachedRows::table`]); on the CPU it is empty.
     table: Tensor<1, Int>,
+    /// Slots that the cache must have; for a recorded step the caller sees to it.
+    slots_needed: usize,
 }
 
 impl CachedAttention {
@@ -46,20 +48,25 @@ impl CachedAttention {
         let table = if is_cpu(device) { Vec::new() } else { rows.table() };
         let length = table.len();
         let table = Tensor::from_data(TensorData::new(table, [length]), (device, DType::I32));
-        Self { places: Places::Listed(rows), table }
+        Self { slots_needed: rows.slots_needed(), places: Places::Listed(rows), table }
     }
 
     /// Attention of a recorded step: one new position for each of `rows` rows, whose slots are in
     /// `table`, laid out as [`CachedRows::table`].
     pub fn recorded(rows: usize, longest: usize, table: Tensor<1, Int>) -> Self {
-        Self { places: Places::InTable { rows, longest }, table }
+        Self { places: Places::InTable { rows, longest }, table, slots_needed: 0 }
     }
 
     /// Writes the keys and values of `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]`
     /// into the new slots of the `cache`, keys and values `[n_kv_head, slots, head_size]`, then
     /// lets each new position attend to its row up to itself. Returns `[1, new positions, n_head
     /// head_size]` and the cache.
+    ///
+    /// # Panics
+    /// When a slot is not in the cache.
     pub fn attend(&self, qkv: Tensor<3>, cache: [Tensor<3>; 2], heads: Heads) -> (Tensor<3>, [Tensor<3>; 2]) {
+        let has_slots = cache.iter().all(|tensor| self.slots_needed <= tensor.dims()[1]);
+        assert!(has_slots, "a slot that the cache does not have");
         #[cfg(feature = "gpu")]
         if !is_cpu(&qkv.device()) {
             return gpu::attend(qkv, cache, self.table.clone(), heads, &self.places);

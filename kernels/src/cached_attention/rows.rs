@@ -30,6 +30,12 @@ impl CachedRows {
         table
     }
 
+    /// Slots that a cache must have, so that all of the rows' are in it.
+    pub(super) fn slots_needed(&self) -> usize {
+        let end_of_listed = self.slots.iter().flatten().max().map_or(0, |&last| last as usize + 1);
+        end_of_listed.max(self.first_new + self.new.iter().sum::<usize>())
+    }
+
     /// Length of the [table](Self::table) of rows with `positions` new positions and `slots` slots
     /// altogether.
     pub fn table_length(positions: usize, slots: usize) -> usize {

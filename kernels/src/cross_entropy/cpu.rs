@@ -17,9 +17,10 @@ impl Operation<Flex, 1, 2> for CrossEntropy {
 
     fn forward(&self, [logits]: [FlexTensor; 1]) -> ([FlexTensor; 2], FlexTensor) {
         let mut gradient = contiguous(logits);
-        let rows = self.targets.len();
+        let [batch, time, vocab] = dims(&gradient);
+        let rows = batch * time;
+        self.check_targets([rows, vocab]);
         let logits = values_mut(&mut gradient);
-        let vocab = logits.len() / rows;
         let (z_loss, smoothing) = (self.objective.z_loss as f32, self.objective.label_smoothing as f32);
         let losses: Vec<[f64; 2]> = logits
             .par_chunks_mut(ROWS * vocab)

@@ -7,14 +7,13 @@
 
 use super::{CrossEntropy, Scaled};
 use crate::gpu::exponential::{exp, has_instruction};
-use crate::gpu::finite::is_finite;
+use crate::gpu::finite::{LOWEST, is_finite};
+use crate::gpu::launch::UNITS;
 use crate::gpu::prelude::*;
-use crate::gpu::sum::{UNITS, cube_max, cube_sum};
+use crate::gpu::sum::{cube_max, cube_sum};
 use crate::gpu::tensor::vector_size;
 use crate::gpu::tile::sum_of_lanes;
 
-/// Below every logit.
-const LOWEST: f32 = -3.0e38;
 /// Largest vocabulary for a small cube; the units of a large cube would have few values each.
 const SMALL_VOCABULARY: usize = 1024;
 /// Maximum number of cubes of the kernel that scales a gradient; each loops over the values.
@@ -87,8 +86,8 @@ struct Form {
 impl CrossEntropy {
     /// The two means over all rows of `logits`, which the gradient overwrites if `with_gradient`.
     fn means(&self, logits: &CubeTensor, with_gradient: bool) -> [CubeTensor; 2] {
-        let rows = self.targets.len();
-        let vocab = logits.meta.num_elements() / rows;
+        let [rows, vocab] = rows_and_width(logits);
+        self.check_targets([rows, vocab]);
         let [objective, cross_entropy] = [0, 1].map(|_| unfilled(logits, [rows], DType::F32));
         let means = [0, 1].map(|_| unfilled(logits, [1], DType::F32));
         // For a large vocabulary, as many units as a cube may have, so that few rows are in

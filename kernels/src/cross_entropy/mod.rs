@@ -36,12 +36,18 @@ pub struct Loss {
 }
 
 /// Mean of `-ln p(target)` in nats over all positions, as a tensor of one value; see [`loss`].
+///
+/// # Panics
+/// As [`loss`].
 pub fn cross_entropy(logits: Tensor<3>, targets: &[u32]) -> Tensor<1> {
     loss(logits, targets, Objective::default()).objective
 }
 
 /// The loss of `logits` `[batch, time, vocab]`; `targets` are the next tokens of all positions, row
 /// after row.
+///
+/// # Panics
+/// When there is no position, not one target for each, or a target outside the vocabulary.
 pub fn loss(logits: Tensor<3>, targets: &[u32], objective: Objective) -> Loss {
     loss_over(logits, targets, objective, 1.0)
 }
@@ -51,6 +57,9 @@ pub fn loss(logits: Tensor<3>, targets: &[u32], objective: Objective) -> Loss {
 /// One kernel computes the loss and its gradient, which overwrites the logits. On a GPU the logits
 /// may have the type that the model computes in, and so has their gradient. The kernel divides,
 /// which saves another pass; and in float16 a later division would lose the smallest gradients.
+///
+/// # Panics
+/// As [`loss`].
 pub fn loss_over(logits: Tensor<3>, targets: &[u32], objective: Objective, divisor: f64) -> Loss {
     let logits = if is_cpu(&logits.device()) { cast(logits, FloatDType::F32) } else { logits };
     let operation = CrossEntropy::new(targets, objective, 1.0 / divisor);
@@ -70,6 +79,14 @@ pub(crate) struct CrossEntropy {
 impl CrossEntropy {
     pub(crate) fn new(targets: &[u32], objective: Objective, factor: f64) -> Self {
         Self { targets: targets.to_vec(), objective, factor: factor as f32 }
+    }
+
+    /// Checks the targets of logits `[rows, vocab]`, by which the kernels find their places.
+    fn check_targets(&self, [rows, vocab]: [usize; 2]) {
+        assert!(rows > 0, "a loss of no positions");
+        assert_eq!(self.targets.len(), rows, "not one target for each position");
+        let is_known = |&target: &u32| (target as usize) < vocab;
+        assert!(self.targets.iter().all(is_known), "a target outside the vocabulary of {vocab}");
     }
 }
 
@@ -107,6 +124,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use burn::tensor::{Device, Distribution, TensorData};
+    use ember_host::panics::quietly;
     use itertools::Itertools;
     use proptest::prelude::*;
 
@@ -137,6 +155,21 @@ mod tests {
             let allowed = 1e-6 + 1e-6 * z_loss as f32 * scale as f32 * 20.0;
             for (a, b) in fused_gradient.iter().zip_eq(&gradient) {
                 prop_assert!((a - b).abs() < allowed, "{a} {b}");
+            }
+        }
+    }
+
+    /// A GPU would read and write elsewhere.
+    #[test]
+    fn targets_that_do_not_fit_the_logits_are_refused() {
+        #[cfg(feature = "gpu")]
+        let gpu = crate::gpu::testing::gpu();
+        #[cfg(not(feature = "gpu"))]
+        let gpu = None;
+        for device in [Some(Device::flex()), gpu].into_iter().flatten() {
+            for targets in [&[0][..], &[0, 1, 2], &[0, 5]] {
+                let logits = Tensor::<3>::zeros([1, 2, 5], &device);
+                assert!(quietly(|| cross_entropy(logits, targets)).is_err(), "{targets:?}");
             }
         }
     }

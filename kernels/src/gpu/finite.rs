@@ -3,6 +3,9 @@
 
 use cubecl::prelude::*;
 
+/// Below every logit, but finite: the difference of two infinities is NaN.
+pub const LOWEST: f32 = -3.0e38;
+
 /// Whether `x` is neither infinite nor NaN.
 #[cube]
 pub fn is_finite(x: f32) -> bool {

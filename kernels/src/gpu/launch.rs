@@ -5,8 +5,9 @@ use cubecl::{calculate_cube_count_elemwise, client::Client, prelude::*};
 
 use crate::gpu::tensor::vector_size;
 
-/// Units of a cube in elementwise kernels.
-const UNITS: u32 = 256;
+/// Units of a cube in kernels for which no other number is better; every supported device allows as
+/// many.
+pub const UNITS: u32 = 256;
 
 /// The launch grid of a kernel: its device, the cubes, the units of each, and the integer type of
 /// indices.

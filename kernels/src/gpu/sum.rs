@@ -156,9 +156,6 @@ fn group_sums(x: CubeTensor, groups: Groups, width: usize) -> CubeTensor {
     sums
 }
 
-/// Units of a cube that computes a sum; every device allows this many.
-pub const UNITS: u32 = 256;
-
 /// The sum of each unit's `value`, for all units of a cube of `units`, a power of two.
 #[cube]
 pub fn cube_sum(value: f32, #[comptime] units: u32) -> f32 {

@@ -7,12 +7,12 @@
 use burn::tensor::Tensor;
 
 use super::update::Update;
-use crate::{gpu::finite::is_finite, gpu::prelude::*, gpu::sum::UNITS, gpu::sum::cube_sum};
+use crate::{gpu::finite::is_finite, gpu::launch::UNITS, gpu::prelude::*, gpu::sum::cube_sum};
 
 /// Values of a tensor per unit.
-const EACH: usize = 8;
+pub(super) const EACH: usize = 8;
 /// Values of a tensor per cube.
-const CHUNK: usize = UNITS as usize * EACH;
+pub(super) const CHUNK: usize = UNITS as usize * EACH;
 /// Values of a tensor per unit in kernels with one sum per cube: more, so that few sums remain to
 /// be added up.
 const EACH_SUMMED: usize = 64;
@@ -52,8 +52,26 @@ pub fn own<const D: usize>(values: Tensor<D>) -> CubeTensor {
     writable(float32(cube(values)))
 }
 
+/// Whether the tensor is `values` float32 numbers without gaps, as the kernels access it.
+pub(super) fn is_list_of(tensor: &CubeTensor, values: usize) -> bool {
+    tensor.dtype == DType::F32 && tensor.meta.num_elements() == values && tensor.is_contiguous()
+}
+
+impl AdamWStep {
+    /// Whether the fields are as their docs say, which the kernel relies on.
+    fn is_consistent(&self) -> bool {
+        let values = self.parameter.meta.num_elements();
+        let [first, second] = &self.moments;
+        [&self.parameter, &self.gradient, first, second].into_iter().all(|tensor| is_list_of(tensor, values))
+    }
+}
+
 /// One step of AdamW for each of `steps`; does nothing if `decision` rejects the step.
+///
+/// # Panics
+/// When a step is not as [`AdamWStep`] describes it.
 pub fn adamw(steps: Vec<AdamWStep>, decision: CubeTensor, update: Update) {
+    assert!(steps.iter().all(AdamWStep::is_consistent), "a step whose tensors do not fit each other");
     let argument = |step: AdamWStep, first_cube, values| {
         let ([first, second], keep) = (step.moments, step.keep);
         let [parameter, gradient, first, second] =
@@ -73,7 +91,12 @@ pub fn adamw(steps: Vec<AdamWStep>, decision: CubeTensor, update: Update) {
 
 /// Moves each average towards its weights by the fraction `share`, in place; does nothing if
 /// `decision` rejects the step.
+///
+/// # Panics
+/// When the two of a pair are not contiguous float32 of the same length.
 pub fn follow(pairs: Vec<[CubeTensor; 2]>, decision: CubeTensor, share: f32) {
+    let fit = |pair: &[CubeTensor; 2]| pair.iter().all(|tensor| is_list_of(tensor, pair[0].meta.num_elements()));
+    assert!(pairs.iter().all(fit), "an average of another length than its weights");
     let argument = |pair: [CubeTensor; 2], first_cube, values| {
         let [average, weights] = pair.map(CubeTensor::into_buffer_arg);
         AverageTensorsLaunch::new(average, weights, first_cube, values)

@@ -1,36 +1,48 @@
-//! Muon on a GPU. Matrices of the same shape in all blocks are stepped together: some thirty
-//! launches for all of them, instead of some forty for each.
+//! Muon on a GPU. Matrices of the same shape in all blocks are stepped together, or as many of them
+//! as one buffer holds: some thirty launches for all of them, instead of some forty for each.
 
 use std::collections::BTreeMap;
 
 use burn::tensor::FloatDType;
 
-use super::gpu::{SCALE, TAKEN, most_together};
+use super::gpu::{CHUNK, EACH, SCALE, TAKEN, is_list_of, most_together};
 use super::update::{MuonUpdate, SMALLEST_NORM, STEPS, X, X3, X5};
-use crate::{gpu::prelude::*, gpu::products::batched_product, gpu::sum::UNITS, gpu::sum::cube_sum};
-
-/// Values of a part per unit.
-const EACH: usize = 8;
-/// Values of a part per cube.
-const CHUNK: usize = UNITS as usize * EACH;
+use crate::{gpu::launch::UNITS, gpu::prelude::*, gpu::products::batched_product, gpu::sum::cube_sum};
 
 /// One matrix `[n_in, n_out]`, contiguous float32, with everything that its step reads and writes.
 pub struct MuonStep {
     /// Changed in place.
     pub matrix: CubeTensor,
-    /// The matrix's gradient, of the same shape.
+    /// The matrix's gradient, of the same length.
     pub gradient: CubeTensor,
-    /// Its momentum, of the same shape, changed in place.
+    /// Its momentum, of the same length, changed in place.
     pub momentum: CubeTensor,
     /// Columns of each of the matrices that it consists of.
     pub widths: Vec<usize>,
 }
 
+impl MuonStep {
+    /// Whether the fields are as their docs say, which the kernels rely on.
+    fn is_consistent(&self) -> bool {
+        let values = self.matrix.meta.shape()[0] * self.widths.iter().sum::<usize>();
+        [&self.matrix, &self.gradient, &self.momentum].into_iter().all(|tensor| is_list_of(tensor, values))
+    }
+}
+
 /// One step of Muon for each of `steps`; none if `decision` rejects the step. The clipping factor
 /// is the decision's, not the update's.
+///
+/// # Panics
+/// When a step is not as [`MuonStep`] describes it.
 pub fn muon(steps: Vec<MuonStep>, decision: &CubeTensor, update: &MuonUpdate) {
+    muon_in_buffers(decision.client.properties().memory.max_page_size, steps, decision, update);
+}
+
+/// As [`muon`], on a device whose kernels can bind buffers of at most `bytes`.
+fn muon_in_buffers(bytes: u64, steps: Vec<MuonStep>, decision: &CubeTensor, update: &MuonUpdate) {
     let mut alike = BTreeMap::<_, Vec<MuonStep>>::new();
     for step in steps {
+        assert!(step.is_consistent(), "a step whose tensors do not fit each other");
         let rows = step.matrix.meta.shape()[0];
         alike.entry((rows, step.widths.clone())).or_default().push(step);
     }
@@ -38,10 +50,24 @@ pub fn muon(steps: Vec<MuonStep>, decision: &CubeTensor, update: &MuonUpdate) {
         let (columns, mut first) = (widths.iter().sum(), 0);
         for equal in widths.chunk_by(|a, b| a == b) {
             let parts = Parts { rows, columns, first, width: equal[0], count: equal.len() };
-            step_parts(&steps, parts, decision, update);
+            for some in evenly(&steps, parts.most_matrices(bytes, dtype(update))) {
+                step_parts(some, parts, decision, update);
+            }
             first += parts.width * parts.count;
         }
     }
+}
+
+/// The type of the matrices between rounds.
+fn dtype(update: &MuonUpdate) -> DType {
+    if update.precision == FloatDType::BF16 { DType::BF16 } else { DType::F32 }
+}
+
+/// `all`, which are some, in as few pieces of at most `most` as possible. The pieces have nearly
+/// equal lengths: products of few different batch sizes are few kernels to compile and to time.
+fn evenly<T>(all: &[T], most: usize) -> impl Iterator<Item = &[T]> {
+    let pieces = all.len().div_ceil(most);
+    all.chunks(all.len().div_ceil(pieces))
 }
 
 /// Adjacent parts of one width, in each of some matrices.
@@ -70,14 +96,21 @@ impl Parts {
         self.values().div_ceil(CHUNK)
     }
 
+    /// How many matrices' parts of type `dtype` fit into one buffer of `bytes`: at least one's,
+    /// because a matrix is a parameter, which [`crate::limits`] has admitted.
+    fn most_matrices(self, bytes: u64, dtype: DType) -> usize {
+        let of_one = self.count * self.values() * dtype.size();
+        (bytes / of_one.max(1) as u64).max(1) as usize
+    }
+
     fn argument(self) -> PlacesLaunch {
         PlacesLaunch::new(self.columns, self.first, self.width, self.count, self.values())
     }
 }
 
-/// Steps these parts of all the matrices.
+/// Steps these parts of all the matrices, which fit into one buffer.
 fn step_parts(steps: &[MuonStep], parts: Parts, decision: &CubeTensor, update: &MuonUpdate) {
-    let dtype = if update.precision == FloatDType::BF16 { DType::BF16 } else { DType::F32 };
+    let dtype = dtype(update);
     let all = steps.len() * parts.count;
     let x = unfilled(decision, [all, parts.rows, parts.width], dtype);
     let sums = unfilled(decision, [all, parts.cubes()], DType::F32);
@@ -300,6 +333,74 @@ fn apply<T: Float>(
                     tensors.matrix[at] = tensors.matrix[at] * keep - step_size * direction;
                 }
             }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "autodiff"))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use burn::tensor::{Device, Tensor};
+    use ember_host::panics::quietly;
+
+    use super::*;
+    use crate::gpu::testing::{gpu, largest_difference, random, values};
+    use crate::optimizer::muon as muon_on_cpu;
+
+    const ROWS: usize = 12;
+    const WIDTHS: [usize; 3] = [8, 8, 5];
+    const UPDATE: MuonUpdate =
+        MuonUpdate { momentum: 0.9, learning_rate: 0.02, keep: 0.99, scale: 0.5, precision: FloatDType::F32 };
+
+    fn decision(device: &Device) -> CubeTensor {
+        cube(Tensor::<1>::from_floats([1.0, 1.0, UPDATE.scale, 1.0], device))
+    }
+
+    fn step([matrix, gradient, momentum]: [CubeTensor; 3]) -> MuonStep {
+        MuonStep { matrix, gradient, momentum, widths: WIDTHS.to_vec() }
+    }
+
+    /// Three matrices in buffers for one, for two and for all of them.
+    #[test]
+    fn matrices_that_no_buffer_holds_together_are_stepped_alike() {
+        let Some(device) = gpu() else { return };
+        let random = |seed| random::<2>([ROWS, WIDTHS.iter().sum()], seed, &Device::flex());
+        let before: Vec<[Tensor<2>; 3]> = (0..3).map(|i| [0, 1, 2].map(|j| random(3 * i + j))).collect();
+        let there = |tensor: &Tensor<2>| cube(Tensor::<2>::from_data(tensor.clone().into_data(), &device));
+        let of_first_two_parts = (2 * 8 * ROWS * size_of::<f32>()) as u64;
+        for bytes in [1, 2 * of_first_two_parts, u64::MAX] {
+            let tensors: Vec<[CubeTensor; 3]> = before.iter().map(|one| one.each_ref().map(there)).collect();
+            muon_in_buffers(bytes, tensors.iter().cloned().map(step).collect(), &decision(&device), &UPDATE);
+            for ([matrix, _, momentum], before) in tensors.into_iter().zip(&before) {
+                let [matrix_before, gradient, momentum_before] = before.clone();
+                let expected = muon_on_cpu(matrix_before, gradient, momentum_before, &WIDTHS, UPDATE);
+                for (got, expected) in [matrix, momentum].into_iter().zip(expected) {
+                    let error = largest_difference(&values(from_cube::<2>(got)), &values(expected));
+                    assert!(error < 1e-4, "{error} in buffers of {bytes}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_buffer_holds_as_many_matrices_as_fit_and_at_least_one() {
+        let parts = Parts { rows: 1024, columns: 4096, first: 0, width: 4096, count: 1 };
+        assert_eq!(parts.most_matrices(128 << 20, DType::F32), 8);
+        assert_eq!(parts.most_matrices(128 << 20, DType::BF16), 16);
+        assert_eq!(parts.most_matrices(1, DType::F32), 1);
+        let lengths = |count, most| evenly(&vec![0; count], most).map(<[_]>::len).collect::<Vec<_>>();
+        assert_eq!(lengths(12, 8), [6, 6]);
+        assert_eq!(lengths(13, 8), [7, 6]);
+        assert_eq!([lengths(12, 12), lengths(12, usize::MAX)], [[12], [12]]);
+    }
+
+    #[test]
+    fn tensors_that_do_not_fit_each_other_are_refused() {
+        let Some(device) = gpu() else { return };
+        let zeros = |columns| cube(Tensor::<2>::zeros([ROWS, columns], &device));
+        for [matrix, gradient] in [[21, 20], [20, 21], [22, 22]] {
+            let steps = vec![step([zeros(matrix), zeros(gradient), zeros(21)])];
+            assert!(quietly(|| muon(steps, &decision(&device), &UPDATE)).is_err());
         }
     }
 }

@@ -49,7 +49,7 @@ fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -
     let work = n_in * PANEL * (x.len() / n_in).min(MAX_ROWS);
     // The blocks of a panel are consecutive tasks, so that its weights are still in a cache for the
     // second one.
-    let tasks = (0..panels.len() * blocks.len()).into_par_iter().with_min_len((WORTH_SHARING / work).max(1));
+    let tasks = (0..panels.len() * blocks.len()).into_par_iter().with_min_len((WORTH_SHARING / work.max(1)).max(1));
     let room_for_sums = || [[0.0; PANEL]; BATCH];
     tasks.for_each_init(room_for_sums, |done, task| {
         let (panel, block) = (task / blocks.len(), task % blocks.len());

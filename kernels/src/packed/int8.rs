@@ -4,7 +4,7 @@
 //! pairs).
 //!
 //! For this the other factor is quantised to 16 bits, with one scale per [`GROUP`] values: an error
-//! of at most 1/65,534 of the group's largest value, two hundredths of a percent of the weights'
+//! of at most 1/65,534 of the group's largest value, four tenths of a percent of the weights'
 //! rounding error.
 
 use std::borrow::Cow;

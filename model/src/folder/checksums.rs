@@ -59,15 +59,15 @@ pub fn verify_checksums_for_inference(dir: &Path) -> Result<()> {
     verify(dir, |name| !name.starts_with("training/") && !name.starts_with("ema/"))
 }
 
-/// A quick check that a folder is as it was written: every file that `dir/checksums.json` lists has
-/// its length, the weights are not newer than the list, and the other files have their checksums. A
-/// folder without a list fails.
+/// A quick check that a folder is as it was written: every file that `dir/checksums.json` lists,
+/// except those that users may edit, has its length, the weights are not newer than the list, and
+/// the other files have their checksums. A folder without a list fails.
 pub fn seems_intact(dir: &Path) -> bool {
     let list = dir.join(FILE);
     let read = |text: Vec<u8>| serde_json::from_slice::<BTreeMap<String, Checksum>>(&text).ok();
     let Some(checksums) = fs::read(&list).ok().and_then(read) else { return false };
     let written = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
-    checksums.iter().all(|(name, expected)| {
+    checksums.iter().filter(|(name, _)| !is_editable(name)).all(|(name, expected)| {
         let path = dir.join(name);
         let has_length = path.metadata().is_ok_and(|file| file.is_file() && file.len() == expected.bytes);
         if is_weights(&path) {

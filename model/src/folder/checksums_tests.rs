@@ -42,6 +42,23 @@ fn damage_and_loss_are_found_by_checksum() {
     assert!(found().unwrap_err().contains("checksums.json is damaged"));
 }
 
+/// Earlier versions listed `generation_config.json`.
+#[test]
+fn an_edited_file_is_no_damage_even_if_it_is_listed() {
+    let dir = write_folder(&tiny(), &exact_tensors(&tiny()));
+    let path = dir.path();
+    assert!(!seems_intact(path), "without a list");
+    write_checksums(path).unwrap();
+    assert!(seems_intact(path));
+    let listed = fs::read_to_string(path.join("checksums.json")).unwrap();
+    let earlier = listed.replacen('{', r#"{"generation_config.json": {"bytes": 2, "xxh3": "0123456789abcdef"},"#, 1);
+    fs::write(path.join("checksums.json"), earlier).unwrap();
+    fs::write(path.join("generation_config.json"), "{}").unwrap();
+    assert!(seems_intact(path) && verify_checksums(path).is_ok());
+    fs::write(path.join("config.json"), "{}").unwrap();
+    assert!(!seems_intact(path) && verify_checksums(path).is_err());
+}
+
 /// A list of checksums may come from an untrusted source.
 #[cfg(unix)]
 #[test]

@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// Limits in the order of a report, as wgpu and the runtime see a driver's: a buffer is at most the
-/// smallest of these sizes.
+/// smallest of these sizes. On CUDA the runtime's own limit counts, a quarter of the memory.
 const fn reported(shared_memory: usize, units: usize, buffers: usize, range: u64, allocation: u64) -> Limits {
     let least = if range < allocation { range } else { allocation };
     let buffer_bytes = if least < i32::MAX as u64 { least } else { i32::MAX as u64 };
@@ -68,7 +68,7 @@ const ADAPTERS: &[Adapter] = &[
         profiles!("e1cf59d9b90616e13de59519db7a0f8ec86f0cda", "VP_LUNARG_desktop_baseline_2023/vp_gpuinfo_nvidia_geforce_rtx_4070_551_61_0_0_windows_11.json")),
     ("NVIDIA RTX 5090 (Blackwell)", "NVIDIA 610.43.02, FreeBSD", reported(48 * KIB, 1024, 1_048_576, 4 * GIB - 1, 1024 * GIB),
         profiles!("5b6f14512692d2e84d85f511f11cead11e58c2ec", "LunarG/VP_LUNARG_desktop_baseline_2026/vp_gpuinfo_nvidia_geforce_rtx_5090_610_43_2_0_freebsd_15_1.json")),
-    ("NVIDIA Hopper", "CUDA, compute capability 9.0", Limits { shared_memory: 227 * KIB, units: 1024, buffers: 1024, buffer_bytes: 128 * GIB, tensor_cores: true },
+    ("NVIDIA H200 (Hopper)", "CUDA, compute capability 9.0", Limits { shared_memory: 227 * KIB, units: 1024, buffers: 1024, buffer_bytes: 141 * GIB / 4, tensor_cores: true },
         "https://docs.nvidia.com/cuda/cuda-c-programming-guide/"),
     ("Mali-G78 (Pixel 6)", "Arm r36p0, Android 13", reported(32 * KIB, 512, 500_000, 268_435_456, 7_951_626_240),
         layers!("pixel_6_mali.json")),

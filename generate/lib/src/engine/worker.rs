@@ -80,6 +80,7 @@ impl Drop for Worker {
 
 impl Worker {
     pub(super) fn new(model: Gpt, limits: Limits, published: MetricsHandle, has_ended: Arc<AtomicBool>) -> Self {
+        let limits = limits.on_device_of(&model);
         let prefix_cache = PrefixCache::new(&model, limits);
         let (waiting, active) = (VecDeque::new(), Vec::new());
         let (admitted, missed_steps) = (HashMap::new(), HashMap::new());

@@ -345,7 +345,7 @@ pub fn product(a: &CubeTensor, b: &CubeTensor, to: DType) -> Option<CubeTensor> 
     let tiles = m.div_ceil(TILE) * stride.div_ceil(TILE);
     let at_once = a.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(1) as usize * AT_ONCE;
     let most = if count == 1 { depth / (DEPTH * MIN_SLICES) } else { 1 };
-    let part = depth.div_ceil((at_once / tiles).clamp(1, most.max(1))).next_multiple_of(DEPTH);
+    let part = depth.div_ceil((at_once / tiles.max(1)).clamp(1, most.max(1))).next_multiple_of(DEPTH);
     let parts = depth.div_ceil(part);
     let summed = if parts > 1 { DType::F32 } else { to };
     let out = unfilled(a, [count * parts * m, stride], summed);

@@ -1,6 +1,7 @@
-//! Autotuning of the runtime's kernels on devices without tensor cores. At the first product of a
-//! shape, all kernels are timed, and their results are compared with those of the rule's kernel.
-//! The fastest are kept on disk for the next process on the same device.
+//! Autotuning of the runtime's kernels on devices without tensor cores. At the first of products
+//! alike (of the same sizes, rounded up to powers of two), all kernels are timed, and their results
+//! are compared with those of the rule's kernel. The fastest are kept on disk for the next process
+//! on the same device.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use burn::tensor::{DType, FloatDType, Tensor};
-use burn_cubecl::{ops::reshape, tensor::CubeTensor};
+use burn::tensor::{DType, Device, FloatDType, Tensor};
+use burn_cubecl::{CubeDevice, ops::reshape, tensor::CubeTensor};
 use cubecl_environment::future::block_on;
 use cubek::matmul::definition::MatmulSetupError;
 use cubek::matmul::multi_level::Strategy;
@@ -23,7 +24,7 @@ use ember_host::panics::quietly;
 use serde::{Deserialize, Serialize};
 
 use super::rule::{self, launch};
-use crate::gpu::tensor::{from_cube, unfilled_like};
+use crate::gpu::tensor::{cube, from_cube, unfilled_like};
 
 /// One of the runtime's kernels that need no tensor cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,8 +47,27 @@ enum Kernel {
 /// The fastest kernel for each [`key`] of products.
 type Fastest = BTreeMap<String, Kernel>;
 
-/// The fastest kernels of one device, and the file that keeps them, if any.
-static KNOWN: Mutex<(Fastest, Option<PathBuf>)> = Mutex::new((BTreeMap::new(), None));
+/// What is known of one device.
+struct Known {
+    device: CubeDevice,
+    fastest: Fastest,
+    /// The file that keeps them, if any.
+    file: Option<PathBuf>,
+}
+
+/// What is known of each device.
+static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+impl Known {
+    /// The entry of a device, new if there is none.
+    fn of<'a>(all: &'a mut Vec<Self>, device: &CubeDevice) -> &'a mut Self {
+        let place = all.iter().position(|known| known.device == *device).unwrap_or_else(|| {
+            all.push(Self { device: device.clone(), fastest: Fastest::new(), file: None });
+            all.len() - 1
+        });
+        &mut all[place]
+    }
+}
 
 /// More than the size of any file written here.
 const MAX_BYTES: u64 = 1 << 20;
@@ -61,10 +81,15 @@ const MAX_RUNS: u128 = 20;
 /// Numbers of two results that are compared at a time.
 const AT_ONCE: usize = 1 << 22;
 
-/// Uses the timings kept in `file` from now on, and adds new ones. The file is for one device, with
-/// its driver, and one version of this program. A damaged file counts as empty, and is replaced.
-pub fn keep_in(file: &Path) {
-    *KNOWN.lock().unwrap_or_else(PoisonError::into_inner) = (read(file).unwrap_or_default(), Some(file.to_owned()));
+/// Uses the timings kept in `file` for `device`, a GPU, from now on, and adds new ones. The file is
+/// for one device, with its driver, and one version of this program. A damaged file counts as
+/// empty, and is replaced.
+pub fn keep_in(device: &Device, file: &Path) {
+    // Left empty, so that no kernel runs yet.
+    let device = cube(Tensor::<1>::empty([1], &device.clone().inner())).device;
+    let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = Known::of(&mut all, &device);
+    (known.fastest, known.file) = (read(file).unwrap_or_default(), Some(file.to_owned()));
 }
 
 fn read(file: &Path) -> io::Result<Fastest> {
@@ -74,17 +99,19 @@ fn read(file: &Path) -> io::Result<Fastest> {
 /// `y = a b` by the fastest kernel, which is determined first if it is unknown.
 pub(super) fn multiply(a: &CubeTensor, b: &CubeTensor, y: &CubeTensor) -> Result<(), MatmulSetupError> {
     let key = key(a, b, y);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let (fastest, file) = &mut *known;
+    let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Known { fastest, file, .. } = Known::of(&mut all, &a.device);
     if let Some(kernel) = fastest.get(&key) {
         // The kernel supported other sizes with the same key, but may not support these.
         return kernel.multiply(a, b, y).or_else(|_| rule::multiply(a, b, y));
     }
     rule::multiply(a, b, y)?;
-    fastest.insert(key, find_fastest(a, b, y));
-    if let Some(file) = file {
-        // If this fails, the next process times the kernels again.
-        let _ = write(fastest, file);
+    if quietly(|| is_comparable(y)) == Ok(true) {
+        fastest.insert(key, find_fastest(a, b, y));
+        if let Some(file) = file {
+            // If this fails, the next process times the kernels again.
+            let _ = write(fastest, file);
+        }
     }
     Ok(())
 }
@@ -138,15 +165,26 @@ fn time(kernel: Kernel, a: &CubeTensor, b: &CubeTensor, reference: &CubeTensor) 
 
 /// Whether two results agree up to rounding.
 fn agrees(y: &CubeTensor, reference: &CubeTensor) -> bool {
-    let count = reference.meta.shape().num_elements();
-    let [y, reference] = [y, reference].map(|y| from_cube::<1>(reshape(y.clone(), [count].into())));
-    let allowed = if reference.dtype() == DType::F32 { 1e-4 } else { 2e-2 };
+    let allowed = if reference.dtype == DType::F32 { 1e-4 } else { 2e-2 };
     let most = |values: Tensor<1>| values.abs().max().into_scalar::<f32>();
-    // In pieces, because memory may be short.
-    (0..count).step_by(AT_ONCE).all(|from| {
-        let piece = |values: &Tensor<1>| values.clone().slice(from..count.min(from + AT_ONCE)).cast(FloatDType::F32);
-        let expected = piece(&reference);
-        most(piece(&y) - expected.clone()) <= allowed * most(expected)
+    let mut pairs = pieces(y).zip(pieces(reference));
+    pairs.all(|(y, expected)| most(y - expected.clone()) <= allowed * most(expected))
+}
+
+/// Whether other results can be compared with this one. Not if any number is not finite, as in a
+/// step with too large a loss scale, or if all are zero.
+fn is_comparable(reference: &CubeTensor) -> bool {
+    let sum: f32 = pieces(reference).map(|piece| piece.abs().sum().into_scalar::<f32>()).sum();
+    sum > 0.0 && sum.is_finite()
+}
+
+/// A result in float32; in pieces, because memory may be short.
+fn pieces(y: &CubeTensor) -> impl Iterator<Item = Tensor<1>> {
+    let count = y.meta.shape().num_elements();
+    let y = from_cube::<1>(reshape(y.clone(), [count].into()));
+    (0..count).step_by(AT_ONCE).map(move |from| {
+        let piece = y.clone().slice(from..count.min(from + AT_ONCE));
+        piece.cast(FloatDType::F32)
     })
 }
 
@@ -178,10 +216,8 @@ impl Kernel {
 #[cfg(all(test, feature = "autodiff"))]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use burn::tensor::Device;
-
     use super::*;
-    use crate::gpu::tensor::{cube, unfilled, with_width};
+    use crate::gpu::tensor::{unfilled, with_width};
     use crate::gpu::tensor_cores::has_tensor_cores;
     use crate::gpu::testing::{gpu, largest_difference, random, values};
 
@@ -206,7 +242,7 @@ mod tests {
         let Some(device) = gpu() else { return };
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("card.json");
-        keep_in(&file);
+        keep_in(&device, &file);
         for [m, k, n] in [[70, 40, 100], [100, 60, 65], [1, 64, 64]] {
             let [a, b] = [([m, k], 1), ([k, n], 2)].map(|(shape, seed)| random::<2>(shape, seed, &Device::flex()));
             let [a_there, b_there] =
@@ -221,6 +257,20 @@ mod tests {
         }
         let kept: Vec<String> = read(&file).unwrap().into_keys().collect();
         assert_eq!(kept, ["1 of 128x64 by 64x128, F32 to F32", "1 of 1x64 by 64x64, F32 to F32"]);
+    }
+
+    /// They would be in step with any kernel, or with none, and the choice is kept for good.
+    #[test]
+    fn results_with_which_none_can_be_compared_decide_nothing() {
+        let Some(device) = gpu() else { return };
+        let finite = random::<2>([33, 70], 3, &device);
+        let with = |number: f32| {
+            let one = Tensor::<2>::full([1, 1], number, &device);
+            cube(finite.clone().slice_assign([32..33, 69..70], one))
+        };
+        assert!(is_comparable(&with(9.0)));
+        assert!(!is_comparable(&with(f32::INFINITY)) && !is_comparable(&with(f32::NAN)));
+        assert!(!is_comparable(&cube(finite.clone() * 0.0)));
     }
 
     #[test]

@@ -162,14 +162,14 @@ impl<'a> Step<'a> {
 
     /// The optimizer's working memory beside weights, moments and gradients: Muon's
     /// orthogonalisation holds the matrix, its square and the terms of a polynomial of both. A GPU
-    /// steps the same matrix of all blocks together, in the type of the matrix products.
+    /// steps the same matrix of all blocks together, or of as many as one buffer holds, in the type
+    /// of the matrix products.
     fn optimizer_work(&self) -> u64 {
         let largest = self.muon_matrices().into_iter().max().unwrap_or(0);
-        if self.kernels == Kernels::Cpu {
-            return bytes(5 * largest);
-        }
-        let in_float32 = bytes(4 * largest * self.shape.n_layer);
-        if self.precision == Precision::Bf16 { in_float32 / 2 } else { in_float32 }
+        let Kernels::Gpu { most_values, .. } = self.kernels else { return bytes(5 * largest) };
+        let in_float32 = bytes(largest * self.shape.n_layer);
+        let together = if self.precision == Precision::Bf16 { in_float32 / 2 } else { in_float32 };
+        4 * together.min(4_u64.saturating_mul(most_values as u64))
     }
 
     /// Sizes of the matrices of one block, if Muon steps them.
@@ -324,7 +324,8 @@ impl<'a> Step<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step::optimizer::AdamWConfig;
+    use crate::step::optimizer::{AdamWConfig, MuonConfig};
+    use burn::tensor::FloatDType;
     use proptest::prelude::*;
 
     fn step<'a>(shape: &'a GptConfig, sizes: Sizes) -> Step<'a> {
@@ -351,6 +352,22 @@ mod tests {
             Step { kernels, ..step(&shape, Sizes { batch: 2, time: 8 }) }.parts().logits_bytes
         };
         assert_eq!([1 << 28, 799, 100].map(logits), [4 * 800, 4 * 400, 4 * 100]);
+    }
+
+    /// Four layers, whose largest matrix has 8 x 32 values.
+    #[test]
+    fn muon_on_a_gpu_steps_together_what_a_buffer_holds() {
+        let shape = GptConfig::new(50, 8, 4, 1, 8);
+        let muon = MuonConfig { relative_rate: 10.0, momentum: 0.95, weight_decay: 0.1, precision: FloatDType::F32 };
+        let work = |most_values, precision| {
+            let plain = step(&shape, Sizes { batch: 1, time: 8 });
+            let optimizer = OptimizerConfig { muon: Some(muon), ..plain.optimizer };
+            let kernels = Kernels::Gpu { most_logits: 1 << 28, most_values };
+            Step { kernels, precision, optimizer, ..plain }.optimizer_work()
+        };
+        let most = [usize::MAX, 1024, 1023, 256];
+        assert_eq!(most.map(|most| work(most, Precision::F32)), [1024, 1024, 1023, 256].map(|values| 4 * 4 * values));
+        assert_eq!(most.map(|most| work(most, Precision::Bf16)), [1024, 1024, 1024, 512].map(|values| 4 * 2 * values));
     }
 
     /// One layer with one head, two wide, on one row of three tokens: n = 6, and 3 rows of
