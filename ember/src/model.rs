@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, path::Path, path::PathBuf};
 use ember_data::tokenizer::{self, SpecialTokens, Tokenizer};
 use ember_decoding::config::{FolderError, FolderSettings, GenerationConfig, KnobError, Knobs};
 use ember_decoding::generator::{Generator, Prompts, Reader, Written};
-use ember_decoding::load::{EndTokens, LoadError, load};
+use ember_decoding::load::{self, EndTokens, LoadError, prompt_ids};
 use ember_decoding::score::{Tally, score_texts, scored_bytes};
 use ember_decoding::{completion::FinishReason, run_folder, run_folder::FindError, stop::EmptyStopString};
 use ember_model::{Gpt, WeightType, device, device::DeviceChoice, folder};
@@ -54,6 +54,8 @@ pub struct Model {
     folder: PathBuf,
     gpt: Gpt,
     tokenizer: Tokenizer,
+    /// The token that starts a new text, if the model has one.
+    first_token: Option<u32>,
     config: GenerationConfig,
 }
 
@@ -77,11 +79,12 @@ impl Model {
 
     fn of_folder(folder: PathBuf, opening: &Opening) -> Result<Self, Error> {
         let device = || Ok(device::select(opening.device)?.device);
-        let (gpt, tokenizer) = load(&folder, opening.weights, false, device)?;
+        let (gpt, tokenizer) = load::load(&folder, opening.weights, false, device)?;
         let Some(tokenizer) = tokenizer else { unreachable!("a folder without a tokenizer is refused") };
         let end_tokens = EndTokens::read(&folder, Some(&tokenizer), gpt.config().vocab_size)?.ids;
         let (config, _) = GenerationConfig::resolve(&Knobs::default(), &FolderSettings::read(&folder)?)?;
-        Ok(Self { folder, gpt, tokenizer, config: GenerationConfig { end_tokens, ..config } })
+        let first_token = load::opening(&folder, Some(&tokenizer), gpt.config().vocab_size)?;
+        Ok(Self { folder, gpt, tokenizer, first_token, config: GenerationConfig { end_tokens, ..config } })
     }
 
     /// The checkpoint's folder.
@@ -114,18 +117,19 @@ impl Model {
         Ok(Generator::new(&self.gpt, Some(&self.tokenizer), config)?)
     }
 
-    /// The token ids of a prompt, including any that the tokenizer puts in front.
+    /// The token ids of a prompt, including any that the tokenizer puts in front; those that start a
+    /// new text if it is empty.
     ///
     /// # Errors
     /// When it has a character that the tokenizer does not know.
     pub fn encode(&self, prompt: &str) -> Result<Vec<u32>, Error> {
-        Ok(self.tokenizer.encode_prompt(prompt, SpecialTokens::Parse)?)
+        Ok(prompt_ids(prompt, &self.tokenizer, self.first_token, SpecialTokens::Parse)?)
     }
 
     /// Returns a continuation of `prompt`, generated with the folder's settings.
     ///
     /// # Errors
-    /// When the prompt is empty or cannot be read, or the context is full.
+    /// When the prompt cannot be read or has no ids, or the context is full.
     pub fn write(&self, prompt: &str) -> Result<String, Error> {
         self.stream(prompt, &self.config, |_| ControlFlow::Continue(()))
     }

@@ -10,7 +10,7 @@ const root = new URL("../../", import.meta.url);
 
 /** The page's scripts that need no page, with the server replaced by `ask`; returns the values of `names`. */
 function parts(names, ask = () => { throw new Error("nothing is to be asked"); }) {
-  const own = ["parts", "tokens", "tree", "request", "kept", "editor", "slider", "knobs"].map((name) => `generate/src/commands/serve/playground/${name}.js`);
+  const own = ["parts", "tokens", "tree", "request", "command", "kept", "editor", "slider", "knobs"].map((name) => `generate/src/commands/serve/playground/${name}.js`);
   const script = ["page/src/elements.js", ...own].map((file) => readFileSync(new URL(file, root), "utf8")).join("");
   const globals = { ask, TextDecoder, TextEncoder };
   return runInNewContext(`${script}; ({ ${names}, setProps: (value) => { props = value; } })`, globals);
@@ -101,6 +101,52 @@ test("what is chosen for a knob is sent as the kind that the knob takes", () => 
   assert.equal(valueOf({ kind: "word", words: ["hf", "mlx"], default: "hf" }, "mlx"), "mlx");
   assert.equal(valueOf({ kind: "whole number", words: [], default: 0 }, "3"), 3);
   assert.equal(valueOf({ kind: "list", words: [], default: [] }, "true"), "true");
+});
+
+/** Knobs as the server tells them: what a model's folder sets is their default. */
+const knobsWith = (defaults) => Object.entries({ top_p: 1, min_new_tokens: 0, num_return_sequences: 1, stop_strings: [], num_beams: 1, ...defaults })
+  .map(([name, value]) => ({ name, default: value, heading: { top_p: "Sampling", num_beams: "Beams" }[name] ?? "Others" }));
+
+test("another model is asked with the knobs that the page shows", () => {
+  const { requestFor, settings, knobsByModel, setProps } = parts("requestFor, settings, knobsByModel");
+  const [shown, other] = [knobsWith({ top_p: 0.95 }), knobsWith({ num_return_sequences: 2, stop_strings: ["x"], num_beams: 4 })];
+  setProps({ knobs: shown });
+  knobsByModel.set("a", shown).set("b", other);
+  settings.model = "a";
+  const sent = (set) => {
+    const { top_p, n, stop_strings, num_beams } = requestFor(set);
+    return JSON.parse(JSON.stringify({ top_p, n, stop_strings, num_beams }));
+  };
+  assert.deepEqual(sent({}), {});
+  assert.deepEqual(sent({ model: "b" }), { top_p: 0.95, n: 1, stop_strings: [] });
+  assert.deepEqual(sent({ model: "b", knobs: { top_p: 0.5 } }), { top_p: 0.5, n: 1, stop_strings: [] });
+  assert.deepEqual(sent({ model: "b", temperature: 0 }), { n: 1, stop_strings: [] });
+  assert.deepEqual(sent({ model: "not known yet" }), { n: 1 });
+});
+
+test("a stop string of the model's folder is not part of the text", () => {
+  const { cutToText, setProps } = parts("cutToText");
+  setProps({ knobs: knobsWith({ stop_strings: ["\n\n"] }) });
+  const cut = (request) => {
+    const tokens = ["a", "b", "\n", "\n"].map((text, id) => ({ id, text }));
+    return [cutToText(tokens, request, "ab"), tokens.length];
+  };
+  assert.deepEqual(cut({ model: "a" }), [true, 2]);
+  assert.deepEqual(cut({ model: "a", stop_strings: ["x"] }), [true, 2]);
+  assert.deepEqual(cut({ model: "a", stop_strings: [] }), [false, 4]);
+});
+
+test("a command asks for no more tokens at least than at most", () => {
+  const { commandFor, setProps } = parts("commandFor");
+  const command = (request, least) => {
+    setProps({ knobs: knobsWith({ min_new_tokens: least }), models: ["a"], folders: ["a/"] });
+    const words = commandFor({ model: "a", max_tokens: 5, strategy: "greedy", overflow: "slide", ...request }, { text: "x", ids: [] });
+    return words.match(/--min-new-tokens \d+/)?.[0];
+  };
+  assert.equal(command({ min_new_tokens: 20 }, 0), "--min-new-tokens 5");
+  assert.equal(command({}, 20), "--min-new-tokens 5");
+  assert.equal(command({ min_new_tokens: 3 }, 0), "--min-new-tokens 3");
+  assert.equal(command({}, 0), undefined);
 });
 
 test("a part of a character is its bytes, wherever it was told of first", async () => {

@@ -28,7 +28,9 @@ pub struct Completion {
     /// Sum of the chosen tokens' log-probabilities under the unmodified model, in nats. Beam search
     /// and exact search store the score that they rank by.
     pub score: f64,
-    /// Seconds from the start of the prefill to this row's last token.
+    /// Seconds from the start of the generation, whose texts have one clock, to this text's last
+    /// token. Where texts are written one after another (with drafts, or by an exact search), the
+    /// time of those before it is included.
     pub seconds: f64,
     /// Whether the window of this text or of one beside it slid: from there on each token cost a
     /// pass over `context_length` tokens.
@@ -51,7 +53,7 @@ impl Completion {
         }
     }
 
-    /// New tokens per second, prefill included.
+    /// New tokens per second of [`Self::seconds`], prefill included.
     pub fn tokens_per_s(&self) -> f64 {
         self.ids.len() as f64 / self.seconds.max(1e-9)
     }

@@ -53,6 +53,9 @@ pub enum Difference {
     /// A space is put before every text; the tokenizer puts one only before texts that do not begin
     /// with one.
     SpaceBefore,
+    /// Names of added tokens are recognized anywhere; the tokenizer recognizes some only behind a
+    /// space or at the beginning of a text.
+    NamesAnywhere,
 }
 
 /// Writes the checkpoint in `folder` to `out` as `format`, with its matrices as `kind`. Without a
@@ -136,6 +139,7 @@ fn differences(model: &Model, format: Format) -> Vec<Difference> {
         (is_gguf && tokenizer(|tokenizer| tokenizer.end_tokens.is_empty()), Difference::AnEnd),
         (is_gguf && model.shape.exact_gelu, Difference::TanhGelu),
         (format != Format::Hf && tokenizer(ember_formats::Tokenizer::spaces_once), Difference::SpaceBefore),
+        (is_gguf && tokenizer(ember_formats::Tokenizer::names_behind_spaces), Difference::NamesAnywhere),
     ];
     found.into_iter().filter(|(is_there, _)| *is_there).map(|(_, difference)| difference).collect()
 }

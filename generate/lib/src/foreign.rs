@@ -23,6 +23,10 @@ const CONVERSION_VERSION: u32 = 6;
 /// A file beside the converted folder with the path of the source file.
 const MADE_OF: &str = "made_of";
 
+/// The error without a cache.
+const NO_CACHE: &str = "it has to be converted, and neither HOME nor XDG_CACHE_HOME says where to; set XDG_CACHE_HOME to a \
+                        folder that can be written";
+
 /// How long an unused folder is kept.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
@@ -33,9 +37,26 @@ const KEPT_UNFINISHED: Duration = Duration::from_secs(24 * 60 * 60);
 /// model in a supported format.
 ///
 /// # Errors
-/// If the file is damaged or has unsupported contents, or the cache cannot be written.
+/// If the file is damaged or has unsupported contents, or the cache cannot be written, or the user
+/// has none: another folder may be open to others, who could put their model there.
 pub fn folder_of(path: &Path) -> Result<Option<PathBuf>, FormatError> {
-    folder_in(&cache(), path)
+    match cache() {
+        Some(cache) => folder_in(&cache, path),
+        None if Source::open(path)?.is_none() => Ok(None),
+        None => Err(output::Error::Refused(format!("{}: {NO_CACHE}", path.display())).into()),
+    }
+}
+
+/// The file that a folder in the cache was converted from; any other folder itself.
+pub fn original_of(folder: &Path) -> PathBuf {
+    made_of(folder).unwrap_or_else(|| folder.to_owned())
+}
+
+/// The file that a folder was converted from; `None` if it was not converted here.
+fn made_of(folder: &Path) -> Option<PathBuf> {
+    let cache = cache()?;
+    let place = folder.parent().filter(|place| place.parent() == Some(cache.as_path()))?;
+    Some(PathBuf::from(fs::read_to_string(place.join(MADE_OF)).ok()?))
 }
 
 fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> {
@@ -131,8 +152,7 @@ fn is_whole(folder: &Path) -> bool {
 /// which is beside the source file and not in the cache. `None` if the folder was not converted
 /// here.
 pub fn without_tokenizer(folder: &Path) -> Option<String> {
-    let place = folder.parent().filter(|place| place.parent() == Some(&cache()))?;
-    let file = PathBuf::from(fs::read_to_string(place.join(MADE_OF)).ok()?);
+    let file = made_of(folder)?;
     let beside = match Source::open(&file).ok()?? {
         Source::Gguf(_) => {
             return Some(format!(
@@ -150,9 +170,9 @@ pub fn without_tokenizer(folder: &Path) -> Option<String> {
     ))
 }
 
-/// The folder for converted models.
-fn cache() -> PathBuf {
-    cache::folder().join("models")
+/// The folder for converted models; `None` if the user has no cache.
+fn cache() -> Option<PathBuf> {
+    Some(cache::of_user()?.join("models"))
 }
 
 /// The cache key of some files: a hash of each one's path, length and modification time, and on

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use ember_data::tokenizer::{self, Tokenizer};
+use ember_data::tokenizer::{self, SpecialTokens, Tokenizer};
 use ember_model::{Gpt, WeightType, checkpoint, folder};
 use ember_model::{device::DeviceError, folder::FolderError};
 
@@ -69,6 +69,22 @@ pub fn load(
 pub fn opening(folder: &Path, tokenizer: Option<&Tokenizer>, vocab_size: usize) -> Result<Option<u32>, FolderError> {
     let named = folder::read_opening(folder)?.filter(|id| (*id as usize) < vocab_size);
     Ok(named.or(tokenizer.and_then(Tokenizer::end_of_text)))
+}
+
+/// The ids of a prompt. An empty text starts from the tokens that the tokenizer puts before every
+/// text, else from `opening`, the token that [`opening`] finds; without one it has no ids.
+/// `special` says how names of special tokens are read.
+///
+/// # Errors
+/// If the tokenizer lacks a character of the text, or its library fails.
+pub fn prompt_ids(
+    text: &str,
+    tokenizer: &Tokenizer,
+    opening: Option<u32>,
+    special: SpecialTokens,
+) -> Result<Vec<u32>, tokenizer::Error> {
+    let ids = tokenizer.encode_prompt(text, special)?;
+    Ok(if ids.is_empty() { Vec::from_iter(opening) } else { ids })
 }
 
 /// The tokens that end a text.

@@ -11,7 +11,7 @@ use ember_model::folder;
 
 use crate::foreign;
 
-pub use crate::foreign::without_tokenizer;
+pub use crate::foreign::{original_of, without_tokenizer};
 
 /// The default folder of runs.
 pub const RUNS: &str = "runs";
@@ -29,7 +29,8 @@ pub const BEST: &str = "best";
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum FindError {
-    /// It is absent or some other folder, but a run has that name, or a model's file is in it.
+    /// It is absent or some other folder, but a run has that name, or a run or a model's file is in
+    /// it.
     #[error("{} is neither a run nor a checkpoint; did you mean {}?", path.display(), meant.display())]
     DidYouMean { path: PathBuf, meant: PathBuf },
     /// The path does not exist.
@@ -51,7 +52,11 @@ pub enum FindError {
     #[error("the run {} has no checkpoint yet; wait for its first, or train on", .0.display())]
     NoCheckpointYet(PathBuf),
     /// It is some other folder.
-    #[error("{} is neither a run (it has no `best` or `latest`) nor a checkpoint (it has no config.json)", .0.display())]
+    #[error(
+        "{} is neither a run (it has no `best` or `latest`) nor a checkpoint (it has no config.json); name one, a Hugging Face \
+         folder or a model's file (.gguf, ckpt.pt, .bin)",
+        .0.display()
+    )]
     Neither(PathBuf),
     /// A run names a checkpoint that does not exist.
     #[error(
@@ -130,6 +135,17 @@ pub fn find_and_open<T, E: From<FindError>>(
     open(find(from)?)
 }
 
+/// The folder of a checkpoint that is named by its folder, or by another program's model file.
+///
+/// # Errors
+/// If it is some other file, or a model's file that cannot be opened.
+pub fn folder_of(named: &Path) -> Result<PathBuf, FindError> {
+    if !named.is_file() {
+        return Ok(named.to_owned());
+    }
+    foreign::folder_of(named)?.ok_or_else(|| FindError::IsFile(named.to_owned()))
+}
+
 fn holds_model(folder: &Path) -> bool {
     folder.join("config.json").is_file()
 }
@@ -157,7 +173,7 @@ fn find_in(path: &Path) -> Result<Found, FindError> {
     if is_run {
         return Err(FindError::NoCheckpointYet(named));
     }
-    let meant = namesake(path).or_else(|| model_file_in(path));
+    let meant = namesake(path).or_else(|| model_file_in(path)).or_else(|| newest_in(path));
     Err(meant.map_or_else(|| FindError::Neither(named), |meant| did_you_mean(path, meant)))
 }
 
@@ -208,16 +224,21 @@ fn newest_run(runs: &Path) -> Result<Found, FindError> {
     if !runs.is_dir() {
         return Err(FindError::NoRuns(runs.to_owned()));
     }
+    drop(fs::read_dir(runs).at("cannot read", runs)?);
+    let run = newest_in(runs).ok_or_else(|| FindError::NoRunYet(runs.to_owned()))?;
+    let found = find_in(&run)?;
+    Ok(Found { reason: format!("{}, the newest run", found.reason), ..found })
+}
+
+/// The run in a folder that saved a checkpoint last.
+fn newest_in(runs: &Path) -> Option<PathBuf> {
     let saved = |run: &Path| -> Option<SystemTime> {
         let time = |pointer| fs::metadata(run.join(pointer)).and_then(|file| file.modified()).ok();
         time(LATEST).max(time(BEST))
     };
-    let entries = fs::read_dir(runs).at("cannot read", runs)?;
-    let runs_within = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let runs_within = fs::read_dir(runs).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let newest = runs_within.filter_map(|run| Some((saved(&run)?, run))).max();
-    let (_, run) = newest.ok_or_else(|| FindError::NoRunYet(runs.to_owned()))?;
-    let found = find_in(&run)?;
-    Ok(Found { reason: format!("{}, the newest run", found.reason), ..found })
+    newest.map(|(_, run)| run)
 }
 
 /// The complete checkpoints of a run in the order of their steps, without those being written or
@@ -457,5 +478,6 @@ mod tests {
         fs::create_dir(runs.join("unfinished")).unwrap();
         let found = newest_run(runs).unwrap();
         assert!(found.folder.starts_with(runs.join("b")) && found.reason.ends_with("the newest run"), "{found:?}");
+        assert!(refused(runs).ends_with(&format!("did you mean {}?", runs.join("b").display())), "{}", refused(runs));
     }
 }

@@ -161,11 +161,11 @@ fn line(speed: &Speed) -> String {
     )
 }
 
-/// The model, and the name of the device it is on.
+/// The model, and the id of the device it is on.
 fn model(args: &BenchArgs, common: &CommonArgs, notes: &Notes) -> Result<(Gpt, String)> {
     let Some(config) = &args.shape else {
         let loaded = Loaded::new(args.from.as_deref(), true, args.weights.chosen, common, notes)?;
-        return Ok((loaded.model, loaded.device_kind));
+        return Ok((loaded.model, loaded.device_id));
     };
     let device = device::select(common.device)?;
     notes.say(device.line());

@@ -27,6 +27,10 @@ fn difference_note(difference: Difference) -> &'static str {
             "this tokenizer puts a space before a text only if the text does not begin with one; programs that read this file \
              always add one"
         }
+        Difference::NamesAnywhere => {
+            "this tokenizer recognizes some names of added tokens only behind a space or at the beginning of a text: llama.cpp \
+             recognizes them anywhere"
+        }
     }
 }
 
@@ -77,6 +81,11 @@ pub(super) fn run(args: &ConvertArgs, common: &CommonArgs, interrupt: &Interrupt
         args.from.as_deref().and_then(canonical).is_none_or(|from| canonical(&args.out) != Some(from)),
         UsageError::new(format!("--out {}: this is the file to convert; name another file", args.out.display()))
     );
+    let folder = args.out.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let (Format::Gguf | Format::Llama2c, Some(folder)) = (args.to, folder) {
+        let missing = || format!("--out {}: there is no folder {}; make it", args.out.display(), folder.display());
+        ensure!(folder.is_dir(), UsageError::new(missing()));
+    }
     let found = run_folder::find(args.from.as_deref())?;
     notes.say(format!("checkpoint: {found}"));
     let converted = match convert(&found.folder, args.to, args.kind, &args.out, interrupt) {
@@ -88,7 +97,7 @@ pub(super) fn run(args: &ConvertArgs, common: &CommonArgs, interrupt: &Interrupt
     }
     let bytes = bytes_of(&args.out)?;
     let name = |path: &Path| path.to_string_lossy().into_owned();
-    let json = json!({ "from": name(&found.folder), "to": args.to.name(), "out": name(&args.out), "bytes": bytes });
+    let json = json!({ "from": name(&run_folder::original_of(&found.folder)), "to": args.to.name(), "out": name(&args.out), "bytes": bytes });
     let line = || format!("{} ({})", args.out.display(), numbers::bytes(bytes));
     if is_standard_output(&args.out) {
         notes.say(line());

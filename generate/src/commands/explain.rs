@@ -82,7 +82,7 @@ pub struct ExplainArgs {
     html: Option<PathBuf>,
 
     /// Show it on the terminal instead, step by step
-    #[arg(long, conflicts_with = "html")]
+    #[arg(long, conflicts_with_all = ["html", "steps"])]
     tui: bool,
 
     /// Tokens to write, at most 1000
@@ -338,6 +338,8 @@ mod tests {
         assert!(refusal("To --html a.html", OutputFormat::Json).contains("drop --html"));
         assert!(refusal("To --tui", OutputFormat::Json).contains("--tui does not go with --format json"));
         args("To --steps 0,23").check(OutputFormat::Text).unwrap();
+        let shown = ["explain", "To", "--tui", "--steps", "0"];
+        assert!(Line::try_parse_from(shown).is_err(), "the terminal shows every step");
     }
 
     #[test]

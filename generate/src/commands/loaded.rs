@@ -50,7 +50,9 @@ pub(super) struct Loaded {
     pub(super) folder: PathBuf,
     pub(super) model: Gpt,
     pub(super) tokenizer: Option<Tokenizer>,
-    /// The kind of device that the model is on, such as `cpu`.
+    /// The device that the model is on, such as `cuda:0`.
+    pub(super) device_id: String,
+    /// Its kind, such as `cuda`.
     pub(super) device_kind: String,
     /// The name that the device reports.
     pub(super) device_name: String,
@@ -120,9 +122,10 @@ impl Loaded {
         if tokenizer.as_ref().is_some_and(|tokenizer| !tokenizer.knows_token_bytes()) {
             notes.say(UNKNOWN_DECODER);
         }
-        let kind = device.id.split(':').next().unwrap_or_default().to_owned();
-        let (device_name, on_gpu, is_quiet) = (device.name, device.gpu, !notes.are_shown());
-        Ok((Self { folder, model, tokenizer, device_kind: kind, device_name, on_gpu, is_quiet, opening }, more))
+        let (device_id, device_name, on_gpu) = (device.id, device.name, device.gpu);
+        let device_kind = device_id.split(':').next().unwrap_or_default().to_owned();
+        let is_quiet = !notes.are_shown();
+        Ok((Self { folder, model, tokenizer, device_id, device_kind, device_name, on_gpu, is_quiet, opening }, more))
     }
 
     /// Shows the progress of kernel compilation, before the model's first forward pass.

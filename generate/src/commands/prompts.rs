@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::lines::{TextFile, any_id, standard_input, without_line_end};
 use super::loaded::{Loaded, outside_vocabulary};
 use ember_cli::program::{UsageError, exit_code};
+use ember_decoding::load::prompt_ids;
 
 const EXAMPLE: &str = "{\"prompt\": \"...\"} or {\"prompt_ids\": [1, 2]}";
 
@@ -83,8 +84,8 @@ impl UnencodedPrompt {
         Ok(Prompt { index, place: self.place, text, ids, id: self.id })
     }
 
-    /// The token ids to start from. `special` says how names of special tokens are read; [`ids_of`]
-    /// says how an empty prompt starts.
+    /// The token ids to start from. `special` says how names of special tokens are read;
+    /// [`prompt_ids`] says how an empty prompt starts.
     ///
     /// # Errors
     /// Names the line when the text cannot be encoded, there is no tokenizer, the prompt is empty
@@ -125,23 +126,20 @@ pub(super) fn from_command_line(text: Option<&str>, ids: Option<&[u32]>) -> Resu
     })
 }
 
-/// The ids of a prompt. An empty one starts from the tokens that the tokenizer puts before every
-/// text, else from `opening`, the token that starts a new text.
+/// [`prompt_ids`], at least one.
 ///
 /// # Errors
-/// When the tokenizer lacks a character, or the prompt is empty and there is no such token (a
-/// [`UsageError`]).
+/// As [`prompt_ids`], and a [`UsageError`] when the prompt is empty and there is no token to start
+/// from.
 pub fn ids_of(text: &str, tokenizer: &Tokenizer, opening: Option<u32>, special: SpecialTokens) -> Result<Vec<u32>> {
-    let ids = tokenizer.encode_prompt(text, special)?;
-    if !ids.is_empty() {
-        return Ok(ids);
-    }
-    let start = opening.ok_or_else(|| {
+    let ids = prompt_ids(text, tokenizer, opening, special)?;
+    ensure!(
+        !ids.is_empty(),
         UsageError::new(
-            "the prompt is empty, and this model has no token that a text begins with; give at least one character",
+            "the prompt is empty, and this model has no token that a text begins with; give at least one character"
         )
-    })?;
-    Ok(vec![start])
+    );
+    Ok(ids)
 }
 
 /// Reads the prompts of the file that `flag` names, in order; at least one.

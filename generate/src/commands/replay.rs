@@ -65,14 +65,19 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     );
     let weight_type = args.weights.unwrap_or(header.weight_type);
     let loaded = Loaded::new(Some(from), true, weight_type, common, &notes)?;
-    note_differences(header, &loaded, weight_type, &notes)?;
+    let same_weights = header.weights == folder::weights_checksum(&loaded.folder)?;
+    note_differences(header, &loaded, same_weights, weight_type, &notes);
 
     let prompt = |(index, stated): (usize, &HeaderPrompt)| {
         let (text, ids) = (stated.prompt.clone(), stated.prompt_ids.clone());
         Prompt { index, place: None, text, ids, id: None }
     };
     let prompts: Vec<Prompt> = header.prompts.iter().enumerate().map(prompt).collect();
-    trace.check(loaded.model.config().vocab_size)?;
+    let reason = match same_weights {
+        true => "the file was changed",
+        false => "the file was written with another model, or changed; give --from the model that it names",
+    };
+    trace.check(loaded.model.config().vocab_size, reason)?;
     let session = Session::new(&loaded, header.config.clone(), header.grammar.clone(), interrupt)?;
 
     let mut comparison = Comparison { expected: Box::new(trace.lines()), line: 1, steps: 0, max_diff: 0.0 };
@@ -94,9 +99,8 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
 }
 
 /// Notes where weights or machine differ from those that wrote the trace.
-fn note_differences(header: &Header, loaded: &Loaded, weight_type: WeightType, notes: &Notes) -> Result<()> {
-    let weights = folder::weights_checksum(&loaded.folder)?;
-    if weights != header.weights {
+fn note_differences(header: &Header, loaded: &Loaded, same_weights: bool, weight_type: WeightType, notes: &Notes) {
+    if !same_weights {
         notes.say("these are not the weights that the trace was written with: expect other numbers");
     }
     if weight_type != header.weight_type {
@@ -112,7 +116,6 @@ fn note_differences(header: &Header, loaded: &Loaded, weight_type: WeightType, n
             notes.say(format!("the trace was written with {then}, this is {now}: the last bits may differ"));
         }
     }
-    Ok(())
 }
 
 /// Reports that all tokens are equal, and the largest difference of numbers.

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use anyhow::{Context, Error, Result, anyhow, ensure};
 use ember_data::numbers::counted;
-use ember_model::{Gpt, folder::weights_checksum};
+use ember_model::{Gpt, KvCache, folder::weights_checksum};
 
 use super::draft;
 use super::loaded::{Loaded, folder_settings};
@@ -18,7 +18,7 @@ use ember_cli::terminal;
 use ember_decoding::batches::{self, InOrder};
 use ember_decoding::config::GenerationConfig;
 use ember_decoding::generator::{Generator, Written};
-use ember_decoding::memory::{MAX_ROWS, batch_size};
+use ember_decoding::memory::{MAX_ROWS, batch_size, prompts_in_cache};
 use ember_decoding::processors::{LogitsProcessor, Step};
 use ember_decoding::semantics::{self, Difference};
 use ember_decoding::sequences::{ModelSequences, Sequences};
@@ -30,13 +30,18 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     let notes = Notes::new(common.quiet);
     let grammar = args.constraint.grammar()?;
     // Whether the strategy would ignore a knob depends on the folder's file too.
-    GenerationConfig::resolve(&args.knobs_without_words(), &folder_settings(args.from.as_deref())?)?;
+    let settings = folder_settings(args.from.as_deref())?;
+    args.check_with(&GenerationConfig::resolve(&args.knobs_without_words(), &settings)?.0)?;
     let unencoded = unencoded_prompts(args)?;
     let are_ids =
         |prompts: &Vec<UnencodedPrompt>| prompts.iter().all(|prompt| matches!(prompt.input, PromptInput::Ids(_)));
     let ids_suffice = unencoded.as_ref().is_some_and(are_ids);
     let (loaded, defaults) =
         Loaded::with_defaults(args.from.as_deref(), ids_suffice, args.weights.chosen, common, &notes)?;
+    ensure!(
+        !args.stream || loaded.tokenizer.is_some(),
+        UsageError::new("--stream needs a tokenizer, and the checkpoint holds none; drop --stream")
+    );
     let config = args.config(&loaded, defaults, common.seed, &notes)?;
     let draft = args.draft.as_deref().map(|path| draft::load(path, &loaded, args.weights.chosen, common, &notes));
     let draft = draft.transpose()?;
@@ -206,9 +211,12 @@ impl Writer<'_> {
         }
         let memory = if self.session.loaded.on_gpu { ASSUMED_BYTES } else { available_bytes() };
         let lengths: Vec<usize> = prompts.iter().map(|prompt| prompt.ids.len()).collect();
+        let model = &self.session.loaded.model;
+        let positions = KvCache::most_slots(model.config().heads(), &model.device());
         let fits = |longest| {
             let rows = each.max(config.num_beams);
-            batch_size(memory, self.session.loaded.model.config(), longest, rows, config.max_new_tokens)
+            let in_memory = batch_size(memory, model.config(), longest, rows, config.max_new_tokens);
+            in_memory.min(prompts_in_cache(positions, model.config(), longest, rows, config.max_new_tokens))
         };
         batches::by_length(&lengths, fits)
             .into_iter()

@@ -192,10 +192,33 @@ impl TextArgs {
                 "--explain-semantics writes no text; drop --stream, --trace, --draft and --prompt-lookup",
             ),
         ];
-        match refusals.iter().find(|(applies, _)| *applies) {
-            Some((_, message)) => Err(UsageError::new(*message).into()),
-            None => Ok(()),
-        }
+        refuse_first(&refusals)
+    }
+
+    /// Checks the flags against the configuration that they and the folder's settings give: the
+    /// folder may ask for what [`Self::check`] refuses beside a flag.
+    ///
+    /// # Errors
+    /// A [`UsageError`] that names the flag.
+    pub(super) fn check_with(&self, config: &GenerationConfig) -> Result<()> {
+        let refusals = [
+            (
+                self.stream && config.num_return_sequences > 1,
+                "--stream shows a single text as it is written, and generation_config.json asks for several; add \
+                 --num-return-sequences 1, or drop --stream",
+            ),
+            (
+                self.stream && config.strategy == Strategy::Exact,
+                "generation_config.json asks for an exact search, which knows its text only at the end; add another \
+                 --strategy, or drop --stream",
+            ),
+            (
+                self.explain_semantics && config.strategy.ranks_texts(),
+                "--explain-semantics compares how single tokens are chosen, but generation_config.json asks for beams or an \
+                 exact search, which choose whole texts; add --strategy sample",
+            ),
+        ];
+        refuse_first(&refusals)
     }
 
     /// The knobs that the flags set, without `--bad-words`, whose token ids need a tokenizer.
@@ -286,6 +309,14 @@ impl TextArgs {
             notes.say(format!("saved as {}", path.display()));
         }
         Ok(config)
+    }
+}
+
+/// The error of the first refusal that applies.
+fn refuse_first(refusals: &[(bool, &'static str)]) -> Result<()> {
+    match refusals.iter().find(|(applies, _)| *applies) {
+        Some((_, message)) => Err(UsageError::new(*message).into()),
+        None => Ok(()),
     }
 }
 

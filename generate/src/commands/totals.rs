@@ -13,8 +13,8 @@ pub(super) struct Totals {
     seconds: f64,
     /// The distinct finish reasons.
     ended: Vec<FinishReason>,
-    /// Texts that ended before their grammar was fulfilled.
-    cut_off: usize,
+    /// Why texts ended before their grammar was fulfilled, one reason for each.
+    cut_off_by: Vec<FinishReason>,
     /// Texts that consist of an end token only.
     empty: usize,
     finding: Option<Finding>,
@@ -31,13 +31,13 @@ impl Totals {
             self.texts += 1;
             self.tokens += ids.len();
             self.empty += usize::from(*finish_reason == FinishReason::Eos && ids.len() == 1);
-            self.cut_off += usize::from(*valid == Some(false));
             self.slid |= slid;
             // An exact search that was cut short counts with that reason.
             let reason = match finding {
                 Some(Finding::Exact { cut_short: Some(reason), .. }) => reason,
                 _ => finish_reason,
             };
+            self.cut_off_by.extend((*valid == Some(false)).then_some(*reason));
             if !self.ended.contains(reason) {
                 self.ended.push(*reason);
             }
@@ -60,17 +60,18 @@ impl Totals {
         if self.empty > 0 {
             let subject = self.subject(self.empty, "the text is", "texts are");
             lines.push(format!(
-                "{subject} empty: the model chose its end token first; use --min-new-tokens 2 to get some text"
+                "{subject} empty: the model chose its end token first; use --min-new-tokens 1 to get some text"
             ));
         }
-        if self.cut_off > 0 {
-            let advice = match self.ended.last() {
-                Some(FinishReason::Length) => "; raise --max-new-tokens",
-                Some(FinishReason::Time) => "; raise --max-time",
-                Some(FinishReason::Stop) => "; --stop ended it",
-                _ => "",
-            };
-            let subject = self.subject(self.cut_off, "the text", "texts");
+        if !self.cut_off_by.is_empty() {
+            let remedies = [
+                (FinishReason::Length, "; raise --max-new-tokens"),
+                (FinishReason::Time, "; raise --max-time"),
+                (FinishReason::Stop, "; --stop ended it"),
+            ];
+            let is_one = |(reason, _): &&(FinishReason, &str)| self.cut_off_by.contains(reason);
+            let advice: String = remedies.iter().filter(is_one).map(|(_, words)| *words).collect();
+            let subject = self.subject(self.cut_off_by.len(), "the text", "texts");
             lines.push(format!("{subject} ended before the grammar was fulfilled, and is not valid{advice}"));
         }
         if self.slid {
@@ -131,5 +132,44 @@ impl Totals {
     /// The subject of a sentence: `one` for a single text, else "count of all `several`".
     fn subject(&self, count: usize, one: &str, several: &str) -> String {
         if self.texts == 1 { one.to_owned() } else { format!("{count} of {} {several}", self.texts) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A text without tokens, but with how it ended and whether it is valid.
+    fn ended(finish_reason: FinishReason, valid: bool) -> Written {
+        let completion = Completion {
+            ids: Vec::new(),
+            tokens: Vec::new(),
+            finish_reason,
+            score: 0.0,
+            seconds: 1.0,
+            slid: false,
+            finding: None,
+        };
+        Written { prompt: 0, number: 0, text: String::new(), completion, valid: Some(valid) }
+    }
+
+    #[test]
+    fn the_advice_is_for_what_cut_off_the_invalid_texts() {
+        let line = |answers: &[Written]| {
+            let mut totals = Totals::default();
+            totals.add(answers);
+            totals.lines(answers.len(), 64).pop().unwrap_or_default()
+        };
+        let [cut, stopped] = [FinishReason::Length, FinishReason::Stop].map(|reason| ended(reason, false));
+        let whole = ended(FinishReason::Stop, true);
+        for (answers, subject, advice) in [
+            (vec![cut.clone(), whole.clone()], "1 of 2", "raise --max-new-tokens"),
+            (vec![whole.clone(), stopped.clone()], "1 of 2", "--stop ended it"),
+            (vec![stopped, cut], "2 of 2", "raise --max-new-tokens; --stop ended it"),
+        ] {
+            let what = "texts ended before the grammar was fulfilled, and is not valid";
+            assert_eq!(line(&answers), format!("{subject} {what}; {advice}"));
+        }
+        assert!(!line(&[whole]).contains("grammar was"));
     }
 }

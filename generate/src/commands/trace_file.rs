@@ -297,8 +297,8 @@ impl Trace {
     /// size.
     ///
     /// # Errors
-    /// Names the file and what is wrong with its first line.
-    pub fn check(&self, vocab_size: usize) -> Result<()> {
+    /// Names the file, what is wrong with its first line, and the likely reason for that.
+    pub fn check(&self, vocab_size: usize, reason: &str) -> Result<()> {
         let Header { config, prompts, .. } = &self.header;
         let check = || -> Result<()> {
             config.check(vocab_size).map_err(|error| Error::msg(wording::decoding::recorded(&error)))?;
@@ -309,7 +309,7 @@ impl Trace {
             }
             Ok(())
         };
-        check().map_err(|error| anyhow!("{}: line 1: {error:#}; the file was changed", self.path.display()))
+        check().map_err(|error| anyhow!("{}: line 1: {error:#}; {reason}", self.path.display()))
     }
 
     /// The lines after the header, parsed lazily: a parsed trace takes many times its size on disk.

@@ -39,7 +39,7 @@ fn questions(bytes: &[u8]) {
 
 fn trace(bytes: &[u8]) {
     let Some(trace) = check_error(Trace::read(&scratch::file("trace.jsonl", bytes))) else { return };
-    check_error(trace.check(5));
+    check_error(trace.check(5, "the file was changed"));
     trace.lines::<Value>().map_while(check_error).for_each(drop);
 }
 

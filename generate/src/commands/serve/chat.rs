@@ -210,7 +210,7 @@ fn conversation(parameters: &Parameters, model: &Model) -> Result<String, ApiErr
 }
 
 /// Removes the last message and returns it, if it is an answer to be continued. Without
-/// `continues`, an answer in last position is continued.
+/// `continues`, an answer in last position is, unless `adds_prompt` says how the text is to end.
 fn take_partial_answer(
     messages: &mut Vec<Map<String, Value>>,
     continues: Option<bool>,
@@ -226,7 +226,7 @@ fn take_partial_answer(
         let message = "continue_final_message needs an answer as the last message";
         return Err(ApiError::param("continue_final_message", message));
     }
-    let partial = if is_last && continues != Some(false) { messages.pop() } else { None };
+    let partial = if is_last && continues.unwrap_or(adds_prompt.is_none()) { messages.pop() } else { None };
     if partial.is_some() && messages.last().is_some_and(is_answer) {
         return Err(ApiError::param("messages", "the last two messages are answers; only one can be continued"));
     }

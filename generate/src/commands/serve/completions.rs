@@ -31,7 +31,10 @@ use super::writing::{Event, Piece, Work};
 pub(super) const DIALECT: Dialect = Dialect {
     own: &[
         PROMPT,
-        Parameter::integer("logprobs", "return the log-probability of each token, and of this many most probable ones"),
+        Parameter::any(
+            "logprobs",
+            "Return the log-probability of each token, and of this many most probable ones; true is 1",
+        ),
         Parameter::boolean("echo", "repeat the prompt in the answer; with logprobs, score it"),
         Parameter::boolean("return_token_ids", "return token ids, too"),
         Parameter::integer("trace", "return what the knobs did to this many tokens at each step, at most 200"),

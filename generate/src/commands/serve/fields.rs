@@ -20,7 +20,8 @@ pub(super) const GRAMMAR: Parameter = Parameter::string("grammar", "a grammar in
 pub(super) fn settle_length(knobs: &mut Knobs, model: &Model, default: usize) -> bool {
     let writes = knobs.max_new_tokens != Some(0);
     if !writes {
-        knobs.max_new_tokens = Some(1);
+        // A text without tokens has no end that a minimum could forbid.
+        (knobs.max_new_tokens, knobs.min_new_tokens) = (Some(1), Some(0));
     }
     if knobs.max_new_tokens.is_none() && model.settings.knobs.max_new_tokens.is_none() {
         knobs.max_new_tokens = Some(default);

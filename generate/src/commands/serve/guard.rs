@@ -39,14 +39,16 @@ pub(super) fn keys(path: &Path) -> Result<Vec<String>> {
     Ok(keys)
 }
 
-/// Converts a typed origin to the form that browsers send; `null` is the origin of pages without
-/// one, such as a local file.
+/// Converts a typed origin to the form that browsers send, without a scheme's default port; `null`
+/// is the origin of pages without one, such as a local file.
 pub(super) fn origin(typed: &str) -> Result<String, String> {
     let origin = typed.strip_suffix('/').unwrap_or(typed).to_ascii_lowercase();
+    let without = |scheme: &str, port: &str| origin.strip_prefix(scheme).and(origin.strip_suffix(port));
+    let origin = without("https://", ":443").or(without("http://", ":80")).unwrap_or(&origin);
     let is_host = |host: &str| !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "/?#@*".contains(c));
     let is_one = origin.split_once("://").is_some_and(|(scheme, host)| !scheme.is_empty() && is_host(host));
     if is_one || origin == "null" {
-        Ok(origin)
+        Ok(origin.to_owned())
     } else {
         Err("write a scheme and a host, such as https://example.org, without a path".to_owned())
     }
@@ -107,14 +109,15 @@ fn check_no_header_twice(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// Refuses a request without a valid key.
+/// Refuses a request without a valid key. Either header may hold it: some clients always send an
+/// `Authorization` of their own.
 fn check_key(keys: &[String], headers: &HeaderMap) -> Result<(), ApiError> {
     // As bytes: a key need not be ASCII.
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| key_of(value.as_bytes()));
     let named = headers.get("x-api-key").map(|value| Cow::Borrowed(value.as_bytes()));
-    let sent = bearer.or(named).unwrap_or_default();
     // All keys are compared in constant time, so that timing reveals nothing.
-    let is_one = keys.iter().fold(Choice::from(0), |found, key| found | key.as_bytes().ct_eq(&sent));
+    let is_key = |sent: &[u8]| keys.iter().fold(Choice::from(0), |found, key| found | key.as_bytes().ct_eq(sent));
+    let is_one = [bearer, named].iter().flatten().fold(Choice::from(0), |found, sent| found | is_key(sent));
     if bool::from(is_one) { Ok(()) } else { Err(ApiError::unauthorized()) }
 }
 

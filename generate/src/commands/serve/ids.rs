@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::{GenerationConfig, Knobs};
+use ember_decoding::load::prompt_ids;
 use serde_json::{Number, Value};
 
 use super::error::ApiError;
@@ -132,14 +133,10 @@ pub(super) fn ids_of(value: &Value) -> Option<Vec<u32>> {
     list(value, |id| u32::try_from(id.as_u64()?).ok())
 }
 
-/// The ids of a text; an empty one starts with the model's opening token.
+/// The ids of a text; an empty one starts with the model's opening token, if it has one.
 pub(super) fn text_ids(model: &Model, param: &str, text: &str, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
-    let ids = tokenizer(model, param)?.encode_prompt(text, special);
-    let ids = ids.map_err(|error| ApiError::param(param, error.to_string()))?;
-    Ok(match model.opening {
-        Some(opening) if ids.is_empty() => vec![opening],
-        _ => ids,
-    })
+    let ids = prompt_ids(text, tokenizer(model, param)?, model.opening, special);
+    ids.map_err(|error| ApiError::param(param, error.to_string()))
 }
 
 /// The tokenizer, or an error: texts need one.

@@ -186,8 +186,8 @@ struct Tokenize {
     _model: Option<String>,
     #[serde(alias = "prompt")]
     content: Option<String>,
-    #[serde(default, alias = "add_special_tokens")]
-    add_special: bool,
+    #[serde(alias = "add_special_tokens")]
+    add_special: Option<bool>,
     parse_special: Option<bool>,
     #[serde(default)]
     with_pieces: bool,
@@ -202,12 +202,13 @@ pub(super) async fn tokenize(State(server): State<Arc<Server>>, body: Object) ->
         }
         let Tokenize { content, add_special, parse_special, with_pieces, .. } = parse_body(body)?;
         let text = content.ok_or_else(|| ApiError::param("content", "there is no text; send it as content"))?;
-        // vLLM's form of the request parses names of special tokens by default.
-        let parses = parse_special.unwrap_or(body.contains_key("prompt"));
+        // vLLM's form of the request adds special tokens and parses their names by default.
+        let by_default = body.contains_key("prompt");
+        let (adds, parses) = (add_special.unwrap_or(by_default), parse_special.unwrap_or(by_default));
         let special = if parses { SpecialTokens::Parse } else { SpecialTokens::Text };
         let tokenizer = model.tokenizer.as_ref();
         let ids = match tokenizer {
-            Some(tokenizer) if !add_special => {
+            Some(tokenizer) if !adds => {
                 let ids = tokenizer.encode_with(&text, special);
                 ids.map_err(|error| ApiError::param("content", error.to_string()))?
             }
@@ -255,7 +256,7 @@ pub(super) async fn detokenize(State(server): State<Arc<Server>>, body: Object) 
         let ids = tokens.as_ref().and_then(ids_of);
         let ids = ids.ok_or_else(|| ApiError::wrong_type("tokens", "a list of token ids"))?;
         if let Some(id) = ids.iter().find(|id| **id as usize >= model.engine.config().vocab_size) {
-            return Err(ApiError::param("tokens", format!("the token {id} is outside the model's vocabulary")));
+            return Err(ApiError::unknown_token("tokens", *id));
         }
         let Some(tokenizer) = &model.tokenizer else {
             return Err(ApiError::invalid("this checkpoint holds no tokenizer"));

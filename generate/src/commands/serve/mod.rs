@@ -130,8 +130,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "WHAT")]
     without: Vec<Optional>,
 
-    /// Log every request, with its tokens and times, to this file, one JSON object per line;
-    /// prompts are included
+    /// Log every request that began to run, with its tokens and times, to this file, one JSON
+    /// object per line; prompts are included
     #[arg(long, value_name = "FILE")]
     log_requests: Option<PathBuf>,
 
@@ -145,6 +145,17 @@ enum Optional {
     Page,
     Slots,
     Metrics,
+}
+
+impl Optional {
+    /// The path of the route.
+    fn path(self) -> &'static str {
+        match self {
+            Self::Page => "/",
+            Self::Slots => "/slots",
+            Self::Metrics => "/metrics",
+        }
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -276,6 +287,8 @@ fn print_models(models: &Models, first: &Model, notes: &Notes) {
 /// All routes of the server.
 fn router(server: Arc<Server>, guard: Arc<guard::Guard>, without: &[Optional]) -> Router {
     let (has, off) = (|what| !without.contains(&what), || async { error::ApiError::disabled() });
+    let absent: Vec<&str> = without.iter().map(|what| what.path()).collect();
+    let also_absent = absent.clone();
     let openai_routes = Router::new()
         .route("/models", get(info::models))
         .route("/models/{*model}", get(info::model))
@@ -295,8 +308,8 @@ fn router(server: Arc<Server>, guard: Arc<guard::Guard>, without: &[Optional]) -
         .route("/slots", if has(Optional::Slots) { get(info::slots) } else { get(off) })
         .route("/metrics", if has(Optional::Metrics) { get(metrics::metrics) } else { get(off) })
         .route("/health", get(info::health))
-        .route("/openapi.json", get(openapi::openapi))
-        .route("/docs", get(openapi::docs))
+        .route("/openapi.json", get(|| openapi::openapi(absent)))
+        .route("/docs", get(|| openapi::docs(also_absent)))
         .merge(if has(Optional::Page) { Router::new().route("/", get(playground::page)) } else { Router::new() })
         .fallback(|| async { error::ApiError::not_found() })
         .method_not_allowed_fallback(|| async { error::ApiError::method() })

@@ -13,7 +13,7 @@ use ember_decoding::config::FolderSettings;
 use ember_decoding::engine::{Engine, Limits, Metrics, MetricsHandle};
 use ember_decoding::load::{EndTokens, load, opening};
 use ember_decoding::stream::token_text;
-use ember_model::{GptConfig, WeightType, folder::read_config};
+use ember_model::{GptConfig, KvCache, WeightType, folder::read_config};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::sleep;
 use xxhash_rust::xxh3::xxh3_64;
@@ -103,7 +103,8 @@ impl LoadOptions {
             WeightType::Int8 => 8.5 / 8.0, // a byte, and its share of a 16-bit scale for 32 weights
         };
         let weight_bytes = (shape.parameters() as f64 * weight_bytes) as usize;
-        Ok(Memory { positions: positions.min(MAX_CONTEXTS * context), position_bytes, weight_bytes })
+        let positions = positions.min(MAX_CONTEXTS * context).min(KvCache::most_slots(shape.heads(), &self.device));
+        Ok(Memory { positions, position_bytes, weight_bytes })
     }
 }
 

@@ -95,9 +95,13 @@ const ROUTES: &[Route] = &[
             Parameter::string("content", "the text; prompt is another name for it"),
             Parameter::boolean(
                 "add_special",
-                "add the tokens put before a prompt; add_special_tokens is another name for it",
+                "add the tokens put before a prompt, as is done by default for a prompt; add_special_tokens is another \
+                 name for it",
             ),
-            Parameter::boolean("parse_special", "read names of special tokens as these tokens"),
+            Parameter::boolean(
+                "parse_special",
+                "read names of special tokens as these tokens, as is done by default for a prompt",
+            ),
             Parameter::boolean("with_pieces", "return the text of each token"),
             MODEL,
         ],
@@ -122,14 +126,11 @@ const ROUTES: &[Route] = &[
 ];
 
 /// Parameters from which a conversation becomes text.
-const CONVERSATION_PARAMETERS: &[Parameter] = &[
-    chat::MESSAGES,
-    chat::TEMPLATE_PARAMETERS[0],
-    chat::TEMPLATE_PARAMETERS[1],
-    chat::TEMPLATE_PARAMETERS[2],
-    chat::TEMPLATE_PARAMETERS[3],
-    MODEL,
-];
+const CONVERSATION_PARAMETERS: &[Parameter] = {
+    // With another number of parameters this does not compile, so that none is forgotten here.
+    let [tools, kwargs, adds, continues] = chat::TEMPLATE_PARAMETERS;
+    &[chat::MESSAGES, tools, kwargs, adds, continues, MODEL]
+};
 
 impl Route {
     fn paths(&self) -> impl Iterator<Item = &'static str> {
@@ -137,9 +138,15 @@ impl Route {
     }
 }
 
-pub(super) async fn openapi() -> Json {
+/// The routes that are there: all but those with these paths, which are turned off.
+fn routes(absent: &[&str]) -> impl Iterator<Item = &'static Route> {
+    ROUTES.iter().filter(move |route| !absent.contains(&route.path))
+}
+
+/// `GET /openapi.json`, without the routes with the paths `absent`.
+pub(super) async fn openapi(absent: Vec<&'static str>) -> Json {
     let mut paths = Map::new();
-    for (route, path) in ROUTES.iter().flat_map(|route| route.paths().map(move |path| (route, path))) {
+    for (route, path) in routes(&absent).flat_map(|route| route.paths().map(move |path| (route, path))) {
         let name = if path == "/" { "page" } else { path.trim_start_matches('/') };
         let mut operation = json!({
             "summary": route.about,
@@ -234,10 +241,10 @@ fn schema(kind: Option<&str>, about: &str) -> Value {
     }
 }
 
-/// `GET /docs`: the routes as a page.
-pub(super) async fn docs() -> Response {
+/// `GET /docs`: the routes as a page, without those with the paths `absent`.
+pub(super) async fn docs(absent: Vec<&'static str>) -> Response {
     let mut body = String::from("<h1>The server's API</h1>\n");
-    for route in ROUTES {
+    for route in routes(&absent) {
         let method = if route.is_post { "POST" } else { "GET" };
         let paths = route.paths().collect::<Vec<_>>().join(", ");
         body += &format!("<h2><code>{method} {paths}</code></h2><p>{}.</p>", escape(route.about));

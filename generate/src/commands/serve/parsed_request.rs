@@ -136,11 +136,11 @@ pub(super) fn check_prompts(
 ) -> Result<(), ApiError> {
     for ids in prompts {
         if ids.is_empty() {
-            return Err(ApiError::param(param, "a prompt is empty; send at least one token"));
+            let message = "a prompt is empty; send at least one token, or a text of at least one character";
+            return Err(ApiError::param(param, message));
         }
         if let Some(id) = ids.iter().find(|id| **id as usize >= shape.vocab_size) {
-            let message = format!("the token {id} is outside the vocabulary of {}", shape.vocab_size);
-            return Err(ApiError::param(param, message));
+            return Err(ApiError::unknown_token(param, *id));
         }
         if ids.len() > shape.context_length && config.overflow != Overflow::Slide {
             return Err(ApiError::too_long(param, ids.len(), shape.context_length));

@@ -58,7 +58,10 @@ pub(super) const COMMON: &[Parameter] = &[
     Parameter::boolean("parse_special", "read names of special tokens in texts as these tokens"),
     Parameter::string("strategy", "greedy, sample, beam, beam-sample, diverse-beam or exact"),
     Parameter::string("regex", "a regular expression that the text must match"),
-    Parameter::object("json_schema", "a JSON Schema that the text must follow"),
+    Parameter::any(
+        "json_schema",
+        "A JSON Schema that the text must follow: an object, true or false, or one as a string",
+    ),
     Parameter::string("lark_grammar", "a Lark grammar that the text must follow"),
     Parameter::boolean("return_progress", "report in a stream how much of the prompts has been read"),
     Parameter::integer(
@@ -214,6 +217,13 @@ impl<'a> Parameters<'a> {
             knobs.overflow.get_or_insert(Overflow::Stop);
         }
         knobs.draft_tokens = self.count("draft_tokens")?;
+        // The folder's minimum yields to the request's maximum: the request does not know it.
+        if let (Some(most), None) = (knobs.max_new_tokens, knobs.min_new_tokens) {
+            knobs.min_new_tokens = self.folder.knobs.min_new_tokens.map(|least| least.min(most));
+        }
+        // First, so that a wrong value is told even where it has no effect.
+        knobs.check_ranges().map_err(|error| self.knob_error(&error))?;
+        unset_without_draws(&mut knobs);
         if let Some((knob, id)) = knobs.outside_vocabulary(self.model.engine.config().vocab_size) {
             return Err(ApiError::unknown_token(self.sent_as(knob.name).unwrap_or(knob.name), id));
         }
@@ -293,7 +303,6 @@ impl<'a> Parameters<'a> {
         match error {
             KnobError::OutOfRange { knob, value } => self.out_of_range(knob, value),
             KnobError::Ignored { knob, strategy, .. } => ignored(strategy.words(), knob),
-            KnobError::Greedy { knob } => ignored("a temperature of 0 means greedy, which", knob),
             KnobError::GreedyStack { semantics, knob } => {
                 let stack = semantics.stack();
                 ignored(&format!("{stack} has a temperature of 0 by default, which means greedy and"), knob)
@@ -392,6 +401,15 @@ impl<'a> Parameters<'a> {
             None => Ok(first),
             Some(_) => Err(ApiError::invalid("only one of regex, json_schema, lark_grammar and grammar can be set")),
         }
+    }
+}
+
+/// At a temperature of 0 unsets the knobs that shape draws: nothing is drawn, so they have no
+/// effect, and clients send them whatever the temperature.
+fn unset_without_draws(knobs: &mut Knobs) {
+    if knobs.temperature == Some(0.0) {
+        (knobs.top_k, knobs.top_p, knobs.min_p) = (None, None, None);
+        (knobs.typical_p, knobs.epsilon_cutoff, knobs.eta_cutoff) = (None, None, None);
     }
 }
 

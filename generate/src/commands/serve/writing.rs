@@ -72,7 +72,8 @@ pub(super) struct Timings {
     /// Tokens of its prompts that the cache already held.
     pub(super) cached_tokens: usize,
     pub(super) written_tokens: usize,
-    /// Seconds until its first token, or the first step of a search, and from there to the end.
+    /// Seconds from its start in a slot to its first token, or the first step of a search, and from
+    /// there to the end.
     pub(super) prompt_s: f64,
     pub(super) writing_s: f64,
 }
@@ -182,6 +183,7 @@ async fn write_when_free(mut writer: Writer, active: ActiveRequest, held: usize)
         return;
     };
     let _ = writer.client.memory.set(memory);
+    writer.began = Instant::now(); // the wait for a slot is no time of the prompt's
     let events = writer.events.clone();
     let spawned = std::thread::Builder::new().spawn(move || writer.work(slot));
     if let Err(error) = spawned {
@@ -209,6 +211,7 @@ struct Writer {
     client: Arc<Client>,
     events: Sender<Event>,
     runtime: Handle,
+    /// When it got its slot.
     began: Instant,
     /// When the first token was chosen, or the first step of a search was done.
     first_token: Option<Instant>,

@@ -159,6 +159,26 @@ fn what_cannot_go_together_is_refused_before_anything_is_loaded() {
     assert!(parse("one --explain-semantics --top-k 3").check(OutputFormat::Text).is_ok());
 }
 
+/// The folder may ask for it.
+#[test]
+fn what_cannot_go_with_the_folder_s_settings_is_refused() {
+    let several = GenerationConfig { strategy: Strategy::Sample, num_return_sequences: 2, ..Default::default() };
+    let of = |strategy| GenerationConfig { strategy, num_beams: 2, ..Default::default() };
+    for (words, config, beginning) in [
+        ("--stream", several.clone(), "--stream shows a single text as it is written,"),
+        ("--stream", of(Strategy::Exact), "generation_config.json asks for an exact search,"),
+        ("one --explain-semantics", of(Strategy::Beam), "--explain-semantics compares how single tokens are chosen,"),
+    ] {
+        let error = parse(words).check_with(&config).unwrap_err();
+        assert!(error.is::<UsageError>() && error.to_string().starts_with(beginning), "{words}: {error}");
+    }
+    for (words, config) in
+        [("", several), ("--stream", of(Strategy::Beam)), ("one --explain-semantics", of(Strategy::Sample))]
+    {
+        assert!(parse(words).check_with(&config).is_ok(), "{words}");
+    }
+}
+
 #[test]
 fn drafts_have_a_default_length_and_are_off_without_a_drafter() {
     assert_eq!(parse("").knobs_without_words().draft_tokens, None);

@@ -12,8 +12,9 @@ const folderOf = (model) => props.folders?.[props.models.indexOf(model)] ?? prop
 /** Flags that differ from the server's: its flag takes words, this page has token ids. */
 const FLAGS = { bad_words_ids: "--bad-words-ids" };
 
-/** The flags of a knob: lists become repeated flags, or values joined by commas. */
+/** The flags of a knob: lists become repeated flags, or values joined by commas; what is empty has none. */
 function knobFlags(name, value) {
+  if (fieldText(value) === "") return [];
   const flag = FLAGS[name] ?? knobNamed(name)?.flag ?? `--${name.replaceAll("_", "-")}`;
   if (value instanceof Object && !Array.isArray(value)) {
     // Biases in transformers' notation: {"(5, 6)": -2.5}.
@@ -46,7 +47,10 @@ function commandFor(request, prompt) {
   const words = [`ember-generate text --from ${quoted(folderOf(model))}`, `--strategy ${strategy}`, `--max-new-tokens ${tokens}`];
   if (seed !== undefined) words.push(`--seed ${seed}`);
   if (n !== undefined) words.push(`--num-return-sequences ${n}`);
-  for (const [name, value] of Object.entries({ overflow, ...rest })) {
+  // The program refuses a minimum, the request's or its model's own, above the limit.
+  const least = rest.min_new_tokens ?? knobNamed("min_new_tokens", knobsOf(model))?.default;
+  const knobs = { overflow, ...rest, ...(least > tokens ? { min_new_tokens: tokens } : {}) };
+  for (const [name, value] of Object.entries(knobs)) {
     if (name in GRAMMAR_FILES) {
       const [flag, file] = GRAMMAR_FILES[name];
       before.push(`printf '%s' ${quoted(value)} > ${file}\n`);

@@ -3,7 +3,7 @@
 
 const readModels = new Map();
 
-/** A model's properties from the server, and an id of its `vocabulary`. */
+/** A model's properties from the server, its knobs among them, and an id of its `vocabulary`. */
 function factsOf(model) {
   if (!readModels.has(model)) {
     readModels.set(model, readFacts(model).catch((error) => {
@@ -15,9 +15,10 @@ function factsOf(model) {
 }
 
 async function readFacts(model) {
-  const { n_ctx, n_vocab, eos_token, chat_template, tokenizer_hash: hash } = await ask(`/props?model=${encodeURIComponent(model)}`);
+  const { n_ctx, n_vocab, eos_token, chat_template, knobs, tokenizer_hash: hash } = await ask(`/props?model=${encodeURIComponent(model)}`);
   if (!hash) throw new Error(`${model} holds no tokenizer, which this page needs.`);
-  return { n_ctx, eos_token, chat_template, vocabulary: `${n_vocab} ${hash}` };
+  knobsByModel.set(model, knobs);
+  return { n_ctx, eos_token, chat_template, knobs, vocabulary: `${n_vocab} ${hash}` };
 }
 
 /** Switches to a model. Returns whether the text has to be tokenized again. */
@@ -53,6 +54,8 @@ async function chooseModel(model) {
     mishap(error.message);
   }
   byId("model").value = settings.model;
+  drawOpenDrawer(["knobs"]); // its folder may set others
+  if (view === "compare") drawCompare();
   changed();
   scoreTokens();
 }

@@ -8,7 +8,20 @@ const GRAMMARS = { json_schema: "JSON Schema", regex: "Regular expression", lark
 /** Knobs shown in the page's bar or in one of its views instead of the drawer. */
 const ELSEWHERE = ["temperature", "max_new_tokens", "num_return_sequences", "num_beams", "max_nodes"];
 
-const knobNamed = (name) => props.knobs.find((knob) => knob.name === name);
+/** The knobs of each model that was asked for them: what its folder sets is their `default`. */
+const knobsByModel = new Map();
+
+/** A model's knobs; the chosen model's until its own are known. */
+const knobsOf = (model) => knobsByModel.get(model) ?? props.knobs;
+
+const knobNamed = (name, knobs = props.knobs) => knobs.find((knob) => knob.name === name);
+
+/** What the page shows for knobs that this model's folder sets to another value than the chosen model's does. It is sent, so that
+ * the model is the only difference between two texts. */
+const defaultsToSend = (model) => Object.fromEntries(knobsOf(model).flatMap(({ name, default: own }) => {
+  const shown = knobNamed(name).default;
+  return ELSEWHERE.includes(name) || JSON.stringify(shown) === JSON.stringify(own) ? [] : [[name, shown]];
+}));
 
 /** The knobs that were set, without those under these headings of the drawer. */
 const knobsWithout = (knobs, ...headings) =>
@@ -23,17 +36,18 @@ function requestFor(set = {}) {
   const now = { ...settings, ...others, knobs: { ...settings.knobs, ...knobs } };
   const greedy = now.temperature === 0;
   const count = greedy ? 1 : now.count;
-  // Sent also if the model's folder sets several texts by default.
-  const byDefault = knobNamed("num_return_sequences")?.default ?? 1;
+  // Sent also if the model's folder sets several texts by default, or may: it need not be known yet.
+  const own = knobsByModel.get(now.model);
+  const severalByDefault = !own || knobNamed("num_return_sequences", own)?.default > 1;
   return {
     model: now.model,
     max_tokens: now.tokens,
     ...(greedy ? {} : { seed: now.seed }), // greedy draws nothing: with any seed it is the same request
     strategy: greedy ? "greedy" : "sample",
     ...(greedy ? {} : { temperature: now.temperature }),
-    ...(count > 1 || byDefault > 1 ? { n: count } : {}),
+    ...(count > 1 || severalByDefault ? { n: count } : {}),
     overflow: "slide",
-    ...knobsWithout(now.knobs, "Beams", ...(greedy ? ["Sampling"] : [])),
+    ...knobsWithout({ ...defaultsToSend(now.model), ...now.knobs }, "Beams", ...(greedy ? ["Sampling"] : [])),
     ...grammarKey(now.grammar),
   };
 }
@@ -61,7 +75,7 @@ const promptToSend = (tokens) => (tokens.length === 0 ? "" : promptOf(tokens));
 async function scoresOf(tokens, model, signal) {
   if (tokens.length === 0) return [];
   const prompt = promptOf(tokens);
-  const answer = await ask("/v1/completions", { model, prompt, max_tokens: 0, echo: true, ...WITH_LOGPROBS }, signal);
+  const answer = await ask("/v1/completions", { model, prompt, max_tokens: 0, n: 1, echo: true, ...WITH_LOGPROBS }, signal);
   return tokensOfChoice(answer.choices[0], joiner());
 }
 

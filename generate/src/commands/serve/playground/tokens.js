@@ -70,7 +70,7 @@ async function nameAll(ids) {
   const unknown = [...new Set(ids)].filter((id) => !pieces.has(id));
   while (unknown.length > 0) {
     const prompt = unknown.splice(0, MAX_PROMPTS).map((id) => [id]);
-    const body = { model: settings.model, prompt, max_tokens: 0, echo: true, logprobs: 0, return_token_ids: true };
+    const body = { model: settings.model, prompt, max_tokens: 0, n: 1, echo: true, logprobs: 0, return_token_ids: true };
     const { choices } = await ask("/v1/completions", body);
     choices.forEach((choice) => tokensOfChoice(choice, joiner()));
   }
@@ -109,9 +109,11 @@ function partsOfText(text, tokenPieces) {
 const textOf = (tokens) => tokens.map(({ text }) => text).join("");
 const idsOf = (tokens) => tokens.map(({ id }) => id);
 
-/** Removes the tokens of a stop string, which is not part of the text. Returns whether the text had to be cut. */
-function cutToText(tokens, { stop_strings: stops }, text) {
-  if (!stops || textOf(tokens).length <= text.length) return false;
+/** Removes the tokens of a stop string, the request's or its model's own, which is not part of the text. Returns whether the text
+ * had to be cut. */
+function cutToText(tokens, { model, stop_strings: asked }, text) {
+  const stops = asked ?? knobNamed("stop_strings", knobsOf(model))?.default;
+  if (!stops?.length || textOf(tokens).length <= text.length) return false;
   while (tokens.length > 0 && textOf(tokens.slice(0, -1)).length >= text.length) tokens.pop();
   return true;
 }

@@ -29,7 +29,17 @@ fn a_conversation_becomes_the_text_that_its_parameters_ask_for() {
         (json!({ "messages": asked, "chat_template_kwargs": { "mood": "calm" } }), "user: hi;calm;assistant:"),
         (json!({ "messages": begun }), "user: hi;assistant:he"),
         (json!({ "messages": begun, "continue_final_message": true }), "user: hi;assistant:he"),
+        (
+            json!({ "messages": begun, "continue_final_message": true, "add_generation_prompt": false }),
+            "user: hi;assistant:he",
+        ),
         (json!({ "messages": begun, "continue_final_message": false }), "user: hi;assistant: he;assistant:"),
+        (json!({ "messages": begun, "add_generation_prompt": true }), "user: hi;assistant: he;assistant:"),
+        (json!({ "messages": begun, "add_generation_prompt": false }), "user: hi;assistant: he;"),
+        (
+            json!({ "messages": begun, "continue_final_message": false, "add_generation_prompt": false }),
+            "user: hi;assistant: he;",
+        ),
     ] {
         let (status, answer) = server.post("/apply-template", &ask);
         assert_eq!((status, &answer["prompt"]), (200, &json!(text)), "{ask}");

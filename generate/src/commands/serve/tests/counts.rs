@@ -23,6 +23,27 @@ fn what_the_cache_holds_of_a_prompt_is_counted() {
     assert_eq!((&answer["tokens_cached"], &answer["timings"]["cache_n"]), (&json!(18), &json!(18)), "{answer}");
 }
 
+/// As in llama.cpp, which counts from the moment that a slot is taken.
+#[test]
+fn the_wait_for_a_slot_is_not_part_of_a_prompt_s_time() {
+    let server = Server::start(None, Vec::new(), 1, 8);
+    let endless = json!({ "prompt": "a", "max_tokens": 1_u64 << 40, "overflow": "slide", "stream": true });
+    let running = server.begin(&endless);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let (_, answer) = server.post("/completion", &json!({ "prompt": "abc", "n_predict": 3 }));
+            (answer, Instant::now())
+        });
+        thread::sleep(Duration::from_millis(500));
+        let free = Instant::now(); // until here the only slot is taken
+        drop(running);
+        let (answer, answered) = waiting.join().unwrap();
+        let ms = |name: &str| answer["timings"][name].as_f64().unwrap();
+        let took = Duration::from_secs_f64((ms("prompt_ms") + ms("predicted_ms")) / 1e3);
+        assert!(took <= answered - free, "{answer}");
+    });
+}
+
 #[test]
 fn drafted_and_accepted_tokens_are_counted() {
     let server = Server::open();

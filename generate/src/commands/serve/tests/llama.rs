@@ -61,6 +61,14 @@ fn a_completion_takes_what_asks_for_what_is_done_anyway() {
     let (status, answer) =
         server.post("/completion", &json!({ "prompt": "a", "n_predict": 1, "samplers": "edskypmxt" }));
     assert_eq!(status, 200, "{answer}");
+    // What belongs to a feature that is off.
+    let ask = json!({
+        "prompt": "a", "n_predict": 1, "top_n_sigma": -1, "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1,
+        "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": -1, "dry_sequence_breakers": ["\n"],
+        "xtc_threshold": 0.1, "dynatemp_exponent": 1,
+    });
+    let (status, answer) = server.post("/completion", &ask);
+    assert_eq!(status, 200, "{answer}");
 }
 
 /// Its clients read until the connection ends; `[DONE]` belongs to OpenAI's API.

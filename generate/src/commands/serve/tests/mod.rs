@@ -4,6 +4,7 @@
 mod chat;
 mod company;
 mod counts;
+mod knobs;
 mod llama;
 mod refusals;
 mod routes;
@@ -199,46 +200,6 @@ fn what_is_served_is_what_the_library_writes() {
     let beams = GenerationConfig { strategy: Strategy::Beam, num_beams: 3, ..config };
     let answer = server.write(json!({ "prompt": "abc", "num_beams": 3, "max_tokens": 12 }));
     assert_eq!(answer["choices"][0]["text"], json!(alone("abc", beams).0));
-}
-
-/// Some clients send every parameter they know.
-#[test]
-fn a_temperature_of_0_is_greedy_beside_knobs_that_are_off() {
-    let server = Server::open();
-    let off = json!({ "prompt": "abc", "max_tokens": 9, "temperature": 0, "top_p": 1, "top_k": -1, "min_p": 0 });
-    let greedy = server.write(json!({ "prompt": "abc", "max_tokens": 9, "temperature": 0 }));
-    assert_eq!(server.write(off.clone())["choices"][0]["text"], greedy["choices"][0]["text"]);
-    let (status, answer) = server.post("/completion", &off);
-    assert_eq!((status, &answer["generation_settings"]["strategy"]), (200, &json!("greedy")), "{answer}");
-}
-
-/// As on the command line: the request's values take precedence over the folder's.
-#[test]
-fn a_folder_that_says_beams_is_followed() {
-    let server = Server::open();
-    std::fs::write(server._folder.path().join("generation_config.json"), "{\"num_beams\": 3}").unwrap();
-    let config = GenerationConfig { max_new_tokens: 12, overflow: Overflow::Stop, ..Default::default() };
-    let beams = GenerationConfig { strategy: Strategy::Beam, num_beams: 3, ..config.clone() };
-    let answer = server.write(json!({ "prompt": "abc", "max_tokens": 12 }));
-    assert_eq!(answer["choices"][0]["text"], json!(alone("abc", beams).0));
-    let answer = server.write(json!({ "prompt": "abc", "max_tokens": 12, "strategy": "greedy" }));
-    assert_eq!(answer["choices"][0]["text"], json!(alone("abc", config).0));
-}
-
-/// If a stack decodes greedily unless given a temperature, so does the server.
-#[test]
-fn a_stack_that_is_named_says_how_tokens_are_chosen() {
-    let server = Server::open();
-    let config = GenerationConfig { max_new_tokens: 12, overflow: Overflow::Stop, ..Default::default() };
-    let mut ask = json!({ "prompt": "abc", "max_tokens": 12, "semantics": "mlx", "replay": true });
-    let answer = server.write(ask.clone());
-    assert_eq!(answer["choices"][0]["text"], json!(alone("abc", config).0));
-    let strategy = |answer: &Value| answer["replay"][0]["config"]["strategy"].clone();
-    assert_eq!(strategy(&answer), "greedy");
-    ask["temperature"] = json!(1);
-    assert_eq!(strategy(&server.write(ask.clone())), "sample");
-    (ask["temperature"], ask["semantics"]) = (Value::Null, json!("llamacpp"));
-    assert_eq!(strategy(&server.write(ask)), "sample");
 }
 
 /// Tokens per second, by `/metrics`.
@@ -480,6 +441,16 @@ fn tokens_come_and_go() {
     assert_eq!(answer["tokens"][0]["piece"], "c");
     let (_, answer) = server.post("/tokenize", &json!({ "prompt": "cab" }));
     assert_eq!(answer["count"], 3);
+    // Only vLLM's form of the request adds the tokens put before a prompt by default.
+    let opening = Server::open_with(Tokenizer::bytes().unwrap().opening_prompts().unwrap());
+    for (ask, count) in [
+        (json!({ "prompt": "ab" }), 3),
+        (json!({ "prompt": "ab", "add_special_tokens": false }), 2),
+        (json!({ "content": "ab" }), 2),
+        (json!({ "content": "ab", "add_special": true }), 3),
+    ] {
+        assert_eq!(opening.post("/tokenize", &ask).1["count"], count, "{ask}");
+    }
     let (_, back) = server.post("/detokenize", &json!({ "tokens": answer["tokens"] }));
     assert_eq!(back["content"], "cab");
     assert_eq!(server.post("/detokenize", &json!({ "tokens": [99] })).0, 400);

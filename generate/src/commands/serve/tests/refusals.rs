@@ -21,7 +21,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "a", "bad_words": [""] }), "bad_words", "has no tokens");
     refused(json!({ "max_tokens": 3 }), "prompt", "no prompt");
     refused(json!({ "prompt": [] }), "prompt", "at least one token");
-    refused(json!({ "prompt": [99] }), "prompt", "outside the vocabulary");
+    refused(json!({ "prompt": [99] }), "prompt", "the token 99, which is outside the model's vocabulary");
     refused(json!({ "prompt": "x" }), "prompt", "x");
     refused(json!({ "prompt": "a".repeat(65) }), "prompt", "context size of 64");
     refused(json!({ "prompt": "a", "regex": "(" }), "regex", "cannot be used");
@@ -47,7 +47,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
     refused(json!({ "prompt": "a", "n": 0 }), "n", "n is 0; it must be from 1 to 128");
     refused(json!({ "prompt": "a", "max_tokens": "5" }), "max_tokens", "below 0 means as many as the context allows");
     refused(json!({ "prompt": "a", "n": 2, "temperature": 0 }), "n", "greedy ignores n; leave it out");
-    refused(json!({ "prompt": "a", "top_k": 2, "temperature": 0 }), "top_k", "means greedy, which ignores top_k;");
+    refused(json!({ "prompt": "a", "top_p": 3, "temperature": 0 }), "top_p", "top_p is 3; it must be");
     refused(json!({ "prompt": "a", "max_nodes": 2 }), "max_nodes", "sampling ignores max_nodes;");
     refused(json!({ "prompt": "a", "top_p": 0.5, "semantics": "mlx" }), "top_p", "greedy and ignores top_p;");
     refused(json!({ "prompt": "a", "draft_tokens": 2, "num_beams": 2 }), "draft_tokens", "leave draft_tokens out");
@@ -80,7 +80,8 @@ fn what_cannot_be_followed_is_refused_by_name() {
         ("/completion", json!({ "prompt": "a", "n_keep": 4, "overflow": "slide" }), "n_keep must be 0"),
         ("/completion", json!({ "prompt": "a", "t_max_predict_ms": "soon" }), "t_max_predict_ms must be a number"),
         ("/completion", json!({ "prompt": "a", "n_cmpl": 2, "n": 3 }), "are the same"),
-        ("/completion", json!({ "prompt": "a", "mirostat": 2 }), "mirostat must be 0"),
+        ("/completion", json!({ "prompt": "a", "mirostat": 2, "mirostat_tau": 5 }), "mirostat must be 0"),
+        ("/completion", json!({ "prompt": "a", "top_n_sigma": 1 }), "top_n_sigma must be 0 or less"),
         ("/completion", json!({ "prompt": "a", "lora": [{ "id": 0, "scale": 1 }] }), "lora must be []"),
         ("/v1/completions", json!({ "prompt": "a", "mirostat": 0 }), "\"mirostat\"; /openapi.json lists them"),
         (

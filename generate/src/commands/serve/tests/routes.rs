@@ -46,6 +46,9 @@ fn a_part_that_is_turned_off_is_not_there_and_all_others_are() {
         for (part, path, absent) in parts {
             let status = answer(&server, &[off], path).0;
             assert_eq!(status, if part == off { absent } else { 200 }, "{path} without {off:?}");
+            let (_, listed) = answer(&server, &[off], "/openapi.json");
+            let listed: Value = serde_json::from_str(&listed).unwrap();
+            assert_eq!(listed["paths"].get(path).is_some(), part != off, "{path} without {off:?}");
         }
     }
 }

@@ -81,11 +81,18 @@ fn only_a_whole_key_in_its_place_opens_anything() {
         "Authorization: Basic :right",
         "X-Api-Key: wrong",
         "X-Api-Key: Bearer right",
+        "X-Api-Key: wrong\r\nAuthorization: Bearer wrong",
     ] {
         assert_eq!(statuses(wrong), (401, 401), "{wrong}");
     }
     // Such a request is refused for its missing body alone.
-    for right in ["Authorization: Bearer right", "Authorization: Basic OnJpZ2h0", "X-Api-Key: right"] {
+    for right in [
+        "Authorization: Bearer right",
+        "Authorization: Basic OnJpZ2h0",
+        "X-Api-Key: right",
+        "Authorization: Bearer wrong\r\nX-Api-Key: right",
+        "X-Api-Key: wrong\r\nAuthorization: Bearer right",
+    ] {
         assert_eq!(statuses(right), (200, 400), "{right}");
         assert_eq!(statuses(&format!("{right}\r\nOrigin: https://page.example")), (200, 400), "{right}");
         assert_eq!(statuses(&format!("{right}\r\nOrigin: https://evil.example")), (403, 403), "{right}");
@@ -109,7 +116,13 @@ fn keys_stand_on_lines_of_their_own() {
 
 #[test]
 fn an_origin_is_what_a_browser_sends() {
-    for (typed, sent) in [("https://a.example", "https://a.example"), ("HTTP://A.Example:90/", "http://a.example:90")] {
+    for (typed, sent) in [
+        ("https://a.example", "https://a.example"),
+        ("HTTP://A.Example:90/", "http://a.example:90"),
+        ("https://a.example:443/", "https://a.example"),
+        ("http://[::1]:80", "http://[::1]"),
+        ("http://a.example:443", "http://a.example:443"),
+    ] {
         assert_eq!(guard::origin(typed).unwrap(), sent);
     }
     assert_eq!(guard::origin("null").unwrap(), "null");
