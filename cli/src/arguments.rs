@@ -1,7 +1,9 @@
 //! Errors of the command line, in one line: what is wrong, and how to correct it.
 
+use std::{ffi::OsString, path::Path};
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Command, Error};
+use clap::{Arg, Command, Error};
 
 use crate::terminal;
 
@@ -66,6 +68,26 @@ pub(crate) fn line(program: Command, error: &Error, meant: impl Fn(&str) -> Vec<
             told.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
         }
     }
+}
+
+/// What to add if a file of a name that begins with `-` was taken for an unknown flag.
+pub(crate) fn file_taken_for_flag(error: &Error, typed: &[OsString]) -> Option<String> {
+    let flag = word(error, ContextKind::InvalidArg);
+    if error.kind() != ErrorKind::UnknownArgument || !flag.starts_with('-') {
+        return None;
+    }
+    let mut files = typed.iter().skip(1).map(Path::new).filter(|path| path.exists());
+    let file = files.find(|path| path.to_string_lossy().starts_with(&flag))?;
+    Some(format!("; for the file, write {}", terminal::typed(file)))
+}
+
+/// Lets flags have negative numbers as values, which are then refused with the flag's range and not
+/// as unknown flags.
+pub(crate) fn with_negative_numbers(command: Command) -> Command {
+    let takes_them = |arg: &Arg| !arg.is_positional() && arg.get_action().takes_values();
+    command
+        .mut_args(|arg| if takes_them(&arg) { arg.allow_negative_numbers(true) } else { arg })
+        .mut_subcommands(with_negative_numbers)
 }
 
 /// clap's context of this kind: nothing, a word, or several.
@@ -227,6 +249,15 @@ mod tests {
             let error = Cli::try_parse_from(["ember"].into_iter().chain(typed.split(' '))).unwrap_err();
             assert_eq!(line(Cli::command(), &error, meant), expected, "{typed}");
         }
+    }
+
+    #[test]
+    fn a_negative_number_is_out_of_range_and_no_flag() {
+        let typed = ["ember", "write", "--threads", "-1"];
+        let error = with_negative_numbers(Cli::command()).try_get_matches_from(typed).unwrap_err();
+        assert_eq!(line(Cli::command(), &error, |_| Vec::new()), "--threads is -1; it must be from 1 to 9");
+        let error = with_negative_numbers(Cli::command()).try_get_matches_from(["ember", "text", "-1"]).unwrap_err();
+        assert!(line(Cli::command(), &error, |_| Vec::new()).starts_with("there is no flag -1; "));
     }
 
     #[test]

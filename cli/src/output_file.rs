@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use ember_host::{file_error::with_causes, output::check_writable};
 
+/// The name that means standard output.
+const STANDARD_OUTPUT: &str = "-";
+
 /// An HTML page.
 pub fn page() -> impl TypedValueParser<Value = PathBuf> {
     file_of("html")
@@ -26,6 +29,14 @@ pub fn recipe() -> impl TypedValueParser<Value = PathBuf> {
     file_of("toml")
 }
 
+/// A folder of several files, which cannot go to standard output.
+pub fn folder() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path.as_os_str() == STANDARD_OUTPUT {
+        true => Err("a folder cannot go to standard output; name a folder"),
+        false => Ok(path),
+    })
+}
+
 fn file_of(kind: &'static str) -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(move |path| match fault(&path, kind) {
         Some(fault) => Err(fault),
@@ -37,6 +48,9 @@ fn file_of(kind: &'static str) -> impl TypedValueParser<Value = PathBuf> {
 /// its name has the kind's extension, or if it is empty: anything else may be the user's own
 /// writing, named by mistake. Devices and pipes accept everything.
 fn fault(path: &Path, kind: &str) -> Option<String> {
+    if path.as_os_str() == STANDARD_OUTPUT {
+        return None;
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         return Some(format!("there is no folder {}; make it, or name another", folder.display()));
@@ -70,5 +84,6 @@ mod tests {
         assert!(refused("none/a.html").unwrap().starts_with("there is no folder"));
         assert_eq!(fault(Path::new("a-new-name"), "html"), None);
         assert_eq!(fault(Path::new("/dev/null"), "html"), None);
+        assert_eq!(fault(Path::new("-"), "html"), None);
     }
 }

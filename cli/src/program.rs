@@ -142,7 +142,9 @@ pub fn parse<C: Parser>(meant: impl Fn(&str) -> Vec<String>) -> C {
         if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             show_help(&error)
         }
-        terminal::say(format_args!("error: {}", one_line(&arguments::line(C::command(), &error, meant))));
+        let line = arguments::line(C::command(), &error, meant);
+        let file = arguments::file_taken_for_flag(&error, &typed).unwrap_or_default();
+        terminal::say(format_args!("error: {}", one_line(&(line + &file))));
         exit(2)
     })
 }
@@ -151,7 +153,9 @@ pub fn parse<C: Parser>(meant: impl Fn(&str) -> Vec<String>) -> C {
 fn parsed<C: Parser>(typed: &[OsString]) -> Result<C, clap::Error> {
     let is_help = typed.get(1).is_some_and(|first| first == "help");
     let is_asked_again = |word: &OsString| is_help && (word == "--help" || word == "-h");
-    C::try_parse_from(typed.iter().filter(|word| !is_asked_again(word)))
+    let command = arguments::with_negative_numbers(C::command());
+    let matches = command.try_get_matches_from(typed.iter().filter(|word| !is_asked_again(word)))?;
+    C::from_arg_matches(&matches).map_err(|error| error.format(&mut C::command()))
 }
 
 /// Prints help, or the version, and ends the process.

@@ -4,6 +4,8 @@ use std::{path::Path, path::PathBuf};
 
 use ember_host::{file_error::FileError, output};
 
+use crate::NumberType;
+
 /// An error of the source of a tensor's values.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
@@ -27,6 +29,9 @@ pub enum FormatError {
     /// The format cannot express something about a model.
     #[error("{format} cannot store {what}")]
     CannotSay { format: &'static str, what: String },
+    /// The format has no such numbers.
+    #[error("{format} cannot store {} numbers", kind.name())]
+    NumberType { format: &'static str, kind: NumberType },
     /// The values of a tensor cannot be read from their source.
     #[error("cannot read tensor {name}")]
     Values { name: String, source: Cause },
@@ -36,6 +41,11 @@ pub enum FormatError {
 pub type Result<T, E = FormatError> = std::result::Result<T, E>;
 
 impl FormatError {
+    /// Whether another type of numbers would do.
+    pub fn is_of_number_type(&self) -> bool {
+        matches!(self, Self::NumberType { .. })
+    }
+
     pub(crate) fn damaged(path: &Path, why: impl Into<String>) -> Self {
         Self::Damaged { path: path.to_owned(), why: why.into() }
     }

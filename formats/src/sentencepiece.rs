@@ -103,7 +103,7 @@ fn vocabulary_of(pieces: &[(String, f32)]) -> Result<Map<String, Value>, String>
 }
 
 /// Replaces each space by [`SPACE`] and, if `spaced`, adds one before every text.
-fn normalizer(spaced: bool) -> Value {
+pub fn normalizer(spaced: bool) -> Value {
     let marks = json!({ "type": "Replace", "pattern": { "String": " " }, "content": SPACE });
     let before = json!({ "type": "Prepend", "prepend": SPACE });
     if spaced { json!({ "type": "Sequence", "normalizers": [before, marks] }) } else { marks }

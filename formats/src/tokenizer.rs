@@ -112,6 +112,13 @@ impl Tokenizer {
         sentencepiece::before(&self.json) == Some(Before::SpaceIfNone)
     }
 
+    /// Whether names of added tokens are recognized only behind a space or at the beginning of a
+    /// text, because they are normalized as texts are; other formats recognize them anywhere.
+    pub fn names_behind_spaces(&self) -> bool {
+        let mut added = self.json["added_tokens"].as_array().into_iter().flatten();
+        sentencepiece::before(&self.json) == Some(Before::Space) && added.any(|token| token["normalized"] == true)
+    }
+
     /// Rejects settings of a `tokenizer.json` that no other format can express. `ignores_merges` is
     /// whether the target's pre-tokenizer implies that a word that is a token is taken without
     /// merging.
@@ -197,6 +204,20 @@ mod tests {
     fn with(post_processor: Value) -> Tokenizer {
         let json = json!({ "post_processor": post_processor });
         Tokenizer { json, ..Tokenizer::default() }
+    }
+
+    #[test]
+    fn names_that_are_normalized_as_texts_stand_behind_spaces() {
+        let stands_behind_spaces = |spaced: bool, normalized: bool| {
+            let json = json!({
+                "normalizer": sentencepiece::normalizer(spaced),
+                "model": { "type": "BPE", "byte_fallback": true },
+                "added_tokens": [{ "id": 3, "content": "<x>", "normalized": normalized }],
+            });
+            Tokenizer { json, ..Tokenizer::default() }.names_behind_spaces()
+        };
+        assert!(stands_behind_spaces(true, true));
+        assert!(!stands_behind_spaces(true, false) && !stands_behind_spaces(false, true));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! The command line of `ember-train`.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
-use ember_cli::program::{CommonArgs, Outcome, parse, run_program};
+use ember_cli::program::{CommonArgs, Outcome, OutputFormat, UsageError, parse, run_program};
 use ember_cli::{completions, completions::CompletionsArgs, man_pages, man_pages::ManPagesArgs};
-use ember_host::interrupt::Interrupt;
+use ember_host::{interrupt::Interrupt, output::is_standard_output};
 use ember_study::error::Error as StudyError;
 use ember_training::{config::keys, distributed::launch, memory::keeping::keep_freed_memory};
 
@@ -91,6 +92,37 @@ impl Command {
     fn trains(&self) -> bool {
         matches!(self, Self::Run(_) | Self::Resume(_) | Self::VerifyResume(_) | Self::Bench(_) | Self::Trial(_))
     }
+
+    /// The file that the command writes beside its result, after its flag.
+    fn output_file(&self) -> Option<(&'static str, &Path)> {
+        let (flag, file) = match self {
+            Self::Plan(args) if args.show_fit => ("--svg", &args.svg),
+            Self::Plan(args) => ("--out", &args.out),
+            Self::Look(args) => ("--html", &args.html),
+            Self::Copied(args) => ("--html", &args.html),
+            Self::Share(args) => return Some(("--html", args.html.as_path())),
+            Self::Exposure(args) => ("--html", &args.html),
+            Self::Ledger(args) => ("--html", &args.html),
+            Self::Compare(args) => ("--svg", &args.svg),
+            Self::Timeline(args) => ("--html", &args.html),
+            Self::Devices(args) => ("--report", &args.report),
+            _ => return None,
+        };
+        Some((flag, file.as_deref()?))
+    }
+
+    /// Refuses a result as JSON beside a file that goes to standard output too: they would mix.
+    fn check_outputs(&self, format: OutputFormat) -> Result<()> {
+        if let Some((flag, file)) = self.output_file() {
+            ensure!(
+                format == OutputFormat::Text || !is_standard_output(file),
+                UsageError::new(format!(
+                    "--format json and {flag} both write to standard output; name a file with {flag}, or drop one"
+                ))
+            );
+        }
+        Ok(())
+    }
 }
 
 /// Parses a seed: at most `i64::MAX`, the largest integer that TOML can store.
@@ -121,6 +153,7 @@ pub fn main() -> ! {
 }
 
 fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
+    cli.command.check_outputs(cli.common.format)?;
     match &cli.command {
         Command::Run(args) => run::run(args, &cli.common, interrupt),
         Command::Plan(args) => plan::run(args, &cli.common, interrupt),

@@ -18,5 +18,5 @@ pub use crate::output::{
     write_file,
 };
 pub use crate::report::Screen;
-pub use crate::training::{join, quiet_unless_leading, recipe, select, set_all, train};
+pub use crate::training::{join, quiet_unless_leading, recipe, refuse_set_twice, select, set_all, train};
 pub(crate) use crate::wording::{self, training_error};

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use ember_cli::failure;
-use ember_cli::program::{CommonArgs, Notes, Outcome, exit};
+use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError, exit};
 use ember_cli::terminal::{say, typed};
 use ember_host::{file_error::with_causes, interrupt::Interrupt};
 use ember_model::device::{self, DeviceError, Selected};
 use ember_study::{error::Error, plot::own_loss_svg};
-use ember_training::config::{self, ConfigError, Settings};
+use ember_training::config::{self, ConfigError, Settings, keys::assigned_name};
 use ember_training::distributed::watch::{Event, Gone};
 use ember_training::distributed::{self, ProcessGroup, Program};
 use ember_training::error::Error as TrainingError;
@@ -118,13 +118,23 @@ pub fn recipe(path: Option<&Path>, is_default: bool) -> Result<Settings, ConfigE
     }
 }
 
-/// Applies `--set`, then the command line's seed and text if given.
-pub fn set_all(
-    settings: &mut Settings,
-    assignments: &[String],
-    text: &[String],
-    common: &CommonArgs,
-) -> Result<(), ConfigError> {
+/// Refuses an assignment to a key that is also set by an argument. `arguments` are pairs of a key and
+/// its argument, and whether that is given.
+pub fn refuse_set_twice(assignments: &[String], arguments: &[(&str, &str, bool)]) -> Result<(), UsageError> {
+    for (key, argument, is_given) in arguments {
+        let assignment = assignments.iter().find(|assignment| *is_given && assigned_name(assignment) == *key);
+        if let Some(assignment) = assignment {
+            return Err(UsageError::new(format!(
+                "--set {assignment}: {argument} sets {key}, too; leave one of them out"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Applies `--set`, and the command line's seed and text if given.
+pub fn set_all(settings: &mut Settings, assignments: &[String], text: &[String], common: &CommonArgs) -> Result<()> {
+    refuse_set_twice(assignments, &[("text", "TEXT", !text.is_empty()), ("seed", "--seed", common.seed.is_some())])?;
     let seed = common.seed.map(|seed| format!("seed={seed}"));
     assignments.iter().chain(&seed).try_for_each(|assignment| settings.set(assignment))?;
     if !text.is_empty() {
@@ -181,5 +191,16 @@ mod tests {
         let spaced = if cfg!(windows) { "\"my run\"" } else { "'my run'" };
         let line = resume_advice(Path::new("my run"), Some(14), 1);
         assert_eq!(line, format!("step 14 is saved, continue with `ember-train resume {spaced}`"));
+    }
+
+    #[test]
+    fn a_key_is_set_once() {
+        let assignments = ["seed=5", " batch_size = 3"].map(str::to_owned);
+        let refused = |arguments: &[(&str, &str, bool)]| {
+            refuse_set_twice(&assignments, arguments).err().map(|error| error.to_string())
+        };
+        let expected = "--set  batch_size = 3: --batch sets batch_size, too; leave one of them out";
+        assert_eq!(refused(&[("batch_size", "--batch", true)]).as_deref(), Some(expected));
+        assert_eq!(refused(&[("batch_size", "--batch", false), ("text", "TEXT", true)]), None);
     }
 }

@@ -1,11 +1,13 @@
 //! The libraries' errors and notes in the program's words: with the flags and commands that help.
 
-use std::error::Error as StdError;
+use std::{error::Error as StdError, io::ErrorKind};
 
+use anyhow::anyhow;
 use ember_cli::program::{ReportedElsewhere, UsageError};
 use ember_cli::{failure, terminal::typed, wording, wording::Worded, wording::Wording, wording::shared};
 use ember_data::{prepare, tokenizer};
 use ember_decoding::run_folder;
+use ember_host::file_error::FileError;
 use ember_study::error::Error as StudyError;
 use ember_training::error::{
     CheckpointError, ConfigError, DoesNotFit, Error, FolderError, GroupError, GuardError, InitError, remedy,
@@ -72,6 +74,17 @@ pub fn training_error(error: anyhow::Error) -> Error {
     error.downcast().unwrap_or_else(other)
 }
 
+/// The error of a command that looks for the text of a run and resumes nothing.
+pub fn text_unknown(error: Error) -> anyhow::Error {
+    match error {
+        Error::Folder(FolderError::LostConfig(run)) => anyhow!(
+            "{} has checkpoints but no config.toml, so its training text is unknown; restore that file",
+            run.display()
+        ),
+        error => reworded(error.into()),
+    }
+}
+
 /// Advises `instead` when the device lacks the run's precision and the command cannot change it;
 /// any other error is unchanged.
 pub fn precision_kept(error: Error, instead: &str) -> anyhow::Error {
@@ -127,9 +140,16 @@ fn of_folder(error: &FolderError) -> Option<Worded> {
             typed(path)
         ),
         Missing(path) => format!("there is no run {}; `ember-train runs` lists those in runs/", path.display()),
+        File(error) if is_locked_out(error) => format!("{error} (make its folder writable, or use another)"),
         _ => return None,
     };
     Some(if is_usage { Worded::Usage(words) } else { Worded::Failure(words) })
+}
+
+/// Whether the lock of a run could not be written because nothing may be written in its folder.
+fn is_locked_out(error: &FileError) -> bool {
+    let is_refused = matches!(error.source.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem);
+    is_refused && error.path.ends_with(".lock")
 }
 
 fn of_checkpoint(error: &CheckpointError) -> Option<String> {
@@ -233,6 +253,22 @@ mod tests {
         let in_a_plan = StudyError::from(in_training);
         let in_a_run = training_error(in_a_plan.into());
         assert!(reworded(in_a_run.into()).to_string().starts_with("the device was lost (Unknown: Device is lost), as"));
+    }
+
+    #[test]
+    fn a_lost_configuration_is_told_by_what_the_command_wants_of_it() {
+        let lost = || Error::Folder(FolderError::LostConfig("run".into()));
+        assert!(reworded(lost().into()).to_string().ends_with("in another folder, with --init run"));
+        let expected = "run has checkpoints but no config.toml, so its training text is unknown; restore that file";
+        assert_eq!(text_unknown(lost()).to_string(), expected);
+    }
+
+    #[test]
+    fn a_lock_that_may_not_be_written_says_what_to_do() {
+        let source = ErrorKind::PermissionDenied.into();
+        let error = FileError { doing: "cannot write", path: "run/.lock".into(), source };
+        let line = reworded(Error::Folder(error.into()).into()).to_string();
+        assert!(line.starts_with("cannot write run/.lock (make its folder writable, or use another): "), "{line}");
     }
 
     #[test]

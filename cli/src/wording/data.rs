@@ -21,7 +21,7 @@ fn of_preparing(error: &prepare::Error) -> Option<String> {
         prepare::Error::Source(error) => of_source(error),
         prepare::Error::Tokenizer(error) => of_tokenizer(error),
         prepare::Error::OneSided { val, documents } => Some(format!(
-            "the random split put {val} of {documents} documents into validation; give another --seed or more \
+            "the split put {val} of {documents} documents into validation; give another --seed or more \
              different documents"
         )),
         prepare::Error::Text { text, error } => Some(format!("{text}: {}", of_preparing(error)?)),
@@ -99,7 +99,7 @@ mod tests {
         let unlucky = prepare::Error::OneSided { val: 0, documents: 2 };
         assert!(words(&unlucky).ends_with("give another --seed or more different documents"));
         let named = prepare::Error::Text { text: "a.txt".to_owned(), error: Box::new(unlucky) };
-        assert!(words(&named).starts_with("a.txt: the random split put 0 of 2 documents"));
+        assert!(words(&named).starts_with("a.txt: the split put 0 of 2 documents"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::error::Error as StdError;
 use ember_decoding::config::{
     About, Contradiction, FolderError, GenerationConfig, KNOBS, KnobError, Note, Strategy, UsedBy,
 };
+use ember_decoding::convert::ConvertError;
 use ember_decoding::error::{DeadEnd, Error, Overrun, WhyDeadEnd};
 use ember_decoding::{
     constraint::GrammarError, load::LoadError, named::Named, run_folder::FindError, stop::EmptyStopString,
@@ -16,10 +17,11 @@ use crate::terminal::typed;
 use crate::usage::{Worded, Wording};
 
 pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
-    const OWN: [Wording; 7] = [
+    const OWN: [Wording; 8] = [
         |cause| load(cause.downcast_ref()?).map(Worded::Failure),
         |cause| find(cause.downcast_ref()?).map(Worded::Failure),
         |cause| folder(cause.downcast_ref()?).map(Worded::Failure),
+        |cause| conversion(cause.downcast_ref()?).map(Worded::Usage),
         |cause| decoding(cause.downcast_ref()?),
         |cause| Some(knob(cause.downcast_ref()?)),
         |cause| grammar(cause.downcast_ref()?),
@@ -40,6 +42,17 @@ fn folder(error: &FolderError) -> Option<String> {
     let FolderError::Value { path, key: "strategy", value, .. } = error else { return None };
     let path = path.display();
     Some(format!("{path}: strategy is {value}; it must be one of --strategy's values; correct or remove it"))
+}
+
+/// A type of numbers that the format to convert to does not have.
+fn conversion(error: &ConvertError) -> Option<String> {
+    match error {
+        ConvertError::Float32Alone => Some(format!("{error}; leave --type out, or use --to gguf or hf")),
+        ConvertError::Format(format) if format.is_of_number_type() => {
+            Some(format!("{error}; use --type f32, f16 or bf16, or --to gguf"))
+        }
+        _ => None,
+    }
 }
 
 fn empty_stop_string() -> Worded {

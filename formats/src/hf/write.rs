@@ -22,10 +22,7 @@ const CONFIG: &str = "config.json";
 /// value that its type cannot hold, or a file cannot be written.
 pub fn write(model: &Model, kind: Option<NumberType>, dir: &Path) -> Result<()> {
     if let Some(kind) = kind.filter(|kind| *kind != kind.plain()) {
-        return Err(FormatError::CannotSay {
-            format: "a Hugging Face folder",
-            what: format!("{} numbers", kind.name()),
-        });
+        return Err(FormatError::NumberType { format: "a Hugging Face folder", kind });
     }
     let unfinished = create_unfinished(dir)?;
     write_files(model, kind, unfinished.path())?;

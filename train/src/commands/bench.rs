@@ -49,13 +49,13 @@ pub struct BenchArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Memory that the steps may take, such as 8GB or 500MB [default: what is available]
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, allow_hyphen_values = true)]
     memory_limit: Option<u64>,
     /// Steps to time [default: as many as ten seconds allow, 5 to 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     steps: Option<u32>,
     /// Untimed steps before them, 3 at least
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=100_000))]
     warmup: u32,
 }
 
@@ -172,6 +172,7 @@ struct SavedRun {
 impl Source {
     /// The settings, changed by the arguments.
     fn settings(&self, args: &BenchArgs, common: &CommonArgs) -> Result<Settings> {
+        refuse_set_twice(&args.set, &[("batch_size", "--batch", args.batch.is_some())])?;
         let mut settings = self.settings.clone();
         if let Some(batch) = args.batch {
             settings.micro_batch = None;

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, io::IsTerminal};
 use clap::ValueEnum;
 use ember_cli::terminal::printable;
 use ember_host::{file_error::with_causes, output::is_standard_output};
+use ember_training::run::folder::CONFIG;
 use serde_json::json;
 
 use crate::prelude::*;
@@ -61,7 +62,9 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let runs = compare::open(&args.runs)?;
     for run in runs.iter().filter(|run| run.config.is_empty()) {
-        notes.say(format!("{} has no config.toml: its settings are unknown", run.path.display()));
+        let file = run.path.join(CONFIG);
+        let what = if file.exists() { "an empty" } else { "no" };
+        notes.say(format!("{} has {what} config.toml: its settings are unknown", run.path.display()));
     }
     for run in runs.iter().filter(|run| !run.has_loss()) {
         notes.say(format!("{} holds no loss yet: it has no curve", run.path.display()));

@@ -112,6 +112,10 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
 /// The training text, and the validation text if there is one.
 fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Documents>)> {
     if !args.corpus.is_empty() {
+        ensure!(
+            !args.corpus.iter().any(|path| is_standard_input(path)),
+            UsageError::new("--corpus -: standard input cannot be searched; name a file")
+        );
         let reading = ReadingArgs {
             field: args.field.clone().unwrap_or_else(|| "text".to_owned()),
             encoding: args.encoding.clone(),
@@ -137,7 +141,7 @@ fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Docu
         bail!(UsageError::new(format!("{flag} needs --corpus, whose texts it applies to; give both or neither")));
     }
     let folder = data_of(args.run.as_deref())
-        .map_err(|error| anyhow!("{:#}; or name the text to search with --corpus", wording::reworded(error.into())))?;
+        .map_err(|error| anyhow!("{:#}; or name the text to search with --corpus", wording::text_unknown(error)))?;
     notes.say(format!("training text: {}", folder.display()));
     let Dataset { manifest, train, val, tokenizer } = Dataset::open(&folder)?;
     let text_of = |tokens, side: usize, together| {

@@ -39,6 +39,10 @@ pub struct ExposureArgs {
 /// whatever the tokenizer.
 const REPEATED_BYTES: f64 = 12.0;
 
+/// From this many windows on, the lack of a clear drift is a sign that there is none: with fewer,
+/// only a drift of several standard errors is clear.
+const ENOUGH_WINDOWS: usize = 10;
+
 /// Runs the command.
 ///
 /// # Errors
@@ -52,7 +56,7 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
             "--loop-tokens {loop_tokens}: a loop has at least {MIN_TOKENS} tokens; give as many or more, or 0"
         ))
     );
-    let data = data_of(args.run.as_deref())?;
+    let data = data_of(args.run.as_deref()).map_err(wording::text_unknown)?;
     let subject = run_folder::find_and_open(args.run.as_deref(), |found| {
         Subject::open(found.folder, &data, args, common, &notes)
     })?;
@@ -212,6 +216,9 @@ fn block(share: f64) -> char {
 fn verdict(half: &Stretch, windows: usize) -> String {
     let (mean, error) = (half.drift.mean, half.drift.standard_error);
     let found = match (half.drift.is_clear(windows), mean > 0.0) {
+        (false, _) if windows < ENOUGH_WINDOWS => {
+            "within chance, but so few windows show only a large drift: take more"
+        }
         (false, _) => "within chance: no sign of exposure bias",
         (true, true) => "beyond chance: its own words leave it less sure of the next token than real ones do",
         (true, false) => "beyond chance: its own words are plainer than real ones, and it is surer of the next token",
@@ -240,7 +247,8 @@ mod tests {
         assert!(sentence(0.1, 0.06, 64).contains("at positions 9-16 the drift is +0.100 ± 0.060 nats, within chance"));
         assert!(sentence(0.1, 0.04, 64).contains("less sure"));
         assert!(sentence(-0.1, 0.04, 64).contains("surer of the next"));
-        assert!(sentence(0.1, 0.04, 3).contains("within chance"), "three windows say little");
+        assert!(sentence(0.1, 0.04, 3).contains("within chance, but so few windows"), "three windows say little");
+        assert!(sentence(0.1, 0.06, 10).contains("no sign of exposure bias"));
     }
 
     fn half(drift: Estimate) -> Stretch {

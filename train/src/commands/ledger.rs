@@ -76,6 +76,9 @@ const MAX_NEW_TOKENS: usize = 64;
 /// page cannot be written.
 pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
+    let arguments =
+        [("batch_size", "--batch-size", args.batch_size.is_some()), ("seed", "--seed", common.seed.is_some())];
+    refuse_set_twice(&args.set, &arguments)?;
     let source = match &args.config {
         Some(path) => Source::of_recipe(path, &args.set)?,
         None => Source::of_run(args.run.as_deref(), &notes)?,
@@ -193,7 +196,7 @@ impl Source {
         };
         let facts = TextFacts::assumed(vocab_size);
         if let Some(init) = &init {
-            settings.take_shape(&init.folder, &init.shape, &facts)?;
+            settings.take_shape(&init.named, &init.shape, &facts)?;
         }
         let config = settings.resolve(&facts, DeviceKind::Cpu)?.0;
         let shape = init.map_or_else(|| config.shape(vocab_size), |init| init.shape_by(&config));
@@ -220,7 +223,8 @@ impl Source {
         };
         let data = run.map(|run| data_folder(run, &config.text)).filter(|data| Dataset::is_in(data));
         let dataset = data.map(|data| dataset_for(&data, &found.folder)).transpose()?;
-        let (name, shape) = (found.folder.display().to_string(), folder::read_config(&found.folder)?);
+        let name = run_folder::original_of(&found.folder).display().to_string();
+        let shape = folder::read_config(&found.folder)?;
         let name_on_page = run_folder::name_of_existing_checkpoint(&found.folder);
         let run = run.map(Path::to_owned);
         let was_named = found.reason.is_empty();

@@ -40,13 +40,13 @@ pub struct PlanArgs {
     #[arg(long, value_name = "FILE", value_parser = output_file::recipe())]
     pub out: Option<PathBuf>,
     /// Memory that training may take, such as 8GB or 500MB [default: what is available]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, allow_hyphen_values = true)]
     pub memory_limit: Option<u64>,
     /// Train a few steps of the plan, and compare the prediction with what is measured
     #[arg(long)]
     pub measure: bool,
     /// Show how the loss is predicted (the formula, the runs it was fitted on, its error), and exit
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["text", "minutes", "config", "set", "out", "memory_limit", "measure"])]
     pub show_fit: bool,
     /// With --show-fit: also draw it
     #[arg(long, value_name = "FILE", requires = "show_fit", value_parser = output_file::picture())]
@@ -173,7 +173,7 @@ fn settings_without_length(
     assignments: &[String],
     text: &[String],
     common: &CommonArgs,
-) -> Result<Settings, ConfigError> {
+) -> Result<Settings> {
     let mut settings = recipe(config, text.is_empty())?;
     (settings.max_steps, settings.lr_decay_steps) = (None, None);
     set_all(&mut settings, assignments, text, common)?;

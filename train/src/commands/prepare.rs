@@ -23,10 +23,10 @@ pub struct PrepareArgs {
     /// (docs/texts.md), each also .gz or .zst; or - for standard input; none: the built-in stories
     pub text: Vec<String>,
     /// Folder to write
-    #[arg(long, value_name = "DIR", required_unless_present = "diff")]
+    #[arg(long, value_name = "DIR", required_unless_present = "diff", value_parser = output_file::folder())]
     pub out: Option<PathBuf>,
     /// Show what cleaning changes in the documents, and write nothing
-    #[arg(long, conflicts_with = "out")]
+    #[arg(long, conflicts_with_all = ["out", "mask"])]
     pub diff: bool,
     /// auto, chars, bytes, bpe:SIZE, or a tokenizer.json
     #[arg(long, default_value = "auto", value_name = "TOKENIZER")]
@@ -74,6 +74,10 @@ impl From<HoldOutArg> for HoldOut {
 /// # Errors
 /// When the text cannot be read or the folder cannot be written.
 pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    ensure!(
+        !args.diff || common.format == OutputFormat::Text,
+        UsageError::new("--diff shows a text for people; drop --format json")
+    );
     check_as_key("val_fraction", args.val_fraction)?;
     check_as_key("stories", args.stories)?;
     let tokenizer =
@@ -137,4 +141,23 @@ pub fn prepare_shown(options: &PrepareOptions, quiet: bool, interrupt: &Interrup
         Notes::new(quiet).say(NOTHING_DONE);
     }
     prepared
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: PrepareArgs,
+    }
+
+    #[test]
+    fn what_cleaning_changes_is_shown_without_masks() {
+        let shows = |line: &str| Line::try_parse_from(line.split(' ')).is_ok_and(|line| line.args.diff);
+        assert!(shows("prepare a.txt --diff"));
+        assert!(!shows("prepare a.txt --diff --mask"));
+    }
 }

@@ -24,7 +24,7 @@ pub struct ResumeArgs {
     pub tensorboard: bool,
     /// Memory that training may take, such as 8GB or 500MB: a warning says if it needs more
     /// [default: what is available; on systems other than Linux, 2 GiB are assumed]
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, allow_hyphen_values = true)]
     pub memory_limit: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let group = join(interrupt)?;
     let common = &quiet_unless_leading(&*group, common);
     let (mut screen, notes) = (Screen::new(common.quiet), Notes::new(common.quiet));
-    let selected = all_ok(&*group, select(common, &notes).map_err(training_error))?;
+    let selected = all_ok(&*group, select(args, common, &notes).map_err(training_error))?;
     let mut changes = args.set.clone();
     if args.tensorboard {
         changes.push("tensorboard=true".to_owned());
@@ -47,8 +47,9 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
 }
 
 /// Checks the arguments and chooses the device.
-fn select(common: &CommonArgs, notes: &Notes) -> Result<Selected> {
+fn select(args: &ResumeArgs, common: &CommonArgs, notes: &Notes) -> Result<Selected> {
     ensure!(common.seed.is_none(), UsageError::new("--seed cannot change after a run has started; leave it out"));
+    refuse_set_twice(&args.set, &[("tensorboard", "--tensorboard", args.tensorboard)])?;
     let common = CommonArgs { device: launch::device(common.device), ..common.clone() };
     Ok(crate::training::select(&common, notes)?)
 }

@@ -54,7 +54,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Folder of the run [default: runs/NAME]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = output_file::folder())]
     pub out: Option<PathBuf>,
     /// Change one key of the configuration; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
@@ -67,7 +67,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub tensorboard: bool,
     /// Memory that training may take, such as 8GB or 500MB [default: what is available]
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, allow_hyphen_values = true)]
     pub memory_limit: Option<u64>,
     /// Finish in this many minutes: what is not set is planned for that, and the length is
     /// corrected on the way [default: 10, if no length is set]
@@ -264,10 +264,15 @@ impl RunHooks<'_> {
     }
 }
 
-/// Combines the settings of the file, `--set`, `--seed` and TEXT; later ones override earlier ones.
+/// Combines the settings of the file, which the others override, and `--set`, `--seed`, TEXT and
+/// `--init`.
 pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = recipe(args.config.as_deref(), args.text.is_empty() && args.init.is_none())?;
     set_all(&mut settings, &args.set, &args.text, common)?;
+    refuse_set_twice(
+        &args.set,
+        &[("init", "--init", args.init.is_some()), ("tensorboard", "--tensorboard", args.tensorboard)],
+    )?;
     if let Some(folder) = &args.init {
         ensure!(
             !folder.is_empty(),

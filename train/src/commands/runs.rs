@@ -7,9 +7,10 @@ use crate::prelude::*;
 use clap::Subcommand;
 use ember_cli::{terminal, terminal::printable};
 use ember_decoding::run_folder::RUNS;
+use ember_host::file_error::with_causes;
 use ember_study::compare::aligned;
 use ember_training::error::FolderError;
-use ember_training::run::runs::{self, Problem, Removal, Summary};
+use ember_training::run::runs::{self, Removal, Summary};
 use serde_json::json;
 
 /// Arguments of `runs`.
@@ -65,15 +66,13 @@ fn list(folders: &[PathBuf], common: &CommonArgs) -> Result<Outcome> {
     };
     answer(common, || if runs.is_empty() { String::new() } else { table(&runs) }, || json_lines(&runs))?;
     for run in &runs {
-        match &run.problem {
-            Some(Problem::Log(problem)) => notes.say(format!("{}: its log cannot be read: {problem}", run.name)),
-            Some(problem) => notes.say(format!("{}: {problem}", run.name)),
-            None => {}
+        if let Some(problem) = &run.problem {
+            notes.say(format!("{}: {}", run.name, with_causes(problem)));
         }
     }
     if runs.is_empty() {
         notes.say("there is no run here yet; `ember-train run` makes one");
-    } else if runs.iter().any(|run| run.lowest) {
+    } else if common.format == OutputFormat::Text && runs.iter().any(|run| run.lowest) {
         notes.say("* the lowest loss on its text");
     }
     Ok(Outcome::Done)

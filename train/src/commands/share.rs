@@ -10,6 +10,7 @@ use ember_data::prepare::{Dataset, Manifest};
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
 use ember_decoding::{load::EndTokens, load::opening, run_folder};
+use ember_host::output::is_standard_output;
 use ember_model::{WeightType, folder, folder::StoredWeights};
 use ember_training::error::{Error, TextError};
 use ember_training::run::text::{data_of, dataset_for};
@@ -59,7 +60,7 @@ fn weight_type(name: &str) -> Result<WeightType, String> {
 pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let model = run_folder::find_and_open(args.run.as_deref(), |found| {
-        notes.say(format!("checkpoint: {}", found.folder.display()));
+        notes.say(format!("checkpoint: {}", run_folder::original_of(&found.folder).display()));
         Shared::open(found.folder, &notes)
     })?;
     check_beginning(args.said.beginning.as_deref(), &model.tokenizer)?;
@@ -90,7 +91,10 @@ pub fn run(args: &ShareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     answer_beside(
         Some(&args.html),
         common,
-        || format!("{path} ({}) writes in any browser, with no server and no network\n", bytes(size as u64)),
+        || {
+            let page = if is_standard_output(&args.html) { "the page" } else { &path };
+            format!("{page} ({}) writes in any browser, with no server and no network\n", bytes(size as u64))
+        },
         || {
             let (copied, private) = (facts.copied.as_ref().map(Copied::json), private.as_deref().map(by_kind));
             json_line(&json!({
@@ -175,7 +179,7 @@ fn text_of(checkpoint: &Path, notes: &Notes) -> Option<Dataset> {
         Ok(dataset) => Some(dataset),
         Err(Error::Text(TextError::NoRun(_))) => None,
         Err(error) => {
-            notes.say(format!("the page says nothing of the training text: {:#}", wording::reworded(error.into())));
+            notes.say(format!("the page says nothing of the training text: {:#}", wording::text_unknown(error)));
             None
         }
     }

@@ -6,7 +6,7 @@ use super::{Place, small_run};
 
 /// The one object that the command prints.
 fn measured(place: &Place, arguments: &str) -> Value {
-    let ran = place.train(&format!("bench {arguments} --device cpu --warmup 0 --format json")).succeeds();
+    let ran = place.train(&format!("bench {arguments} --device cpu --warmup 3 --format json")).succeeds();
     let [line] = &ran.json()[..] else { panic!("{}", ran.out) };
     line.clone()
 }

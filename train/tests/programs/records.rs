@@ -193,12 +193,15 @@ fn what_a_folder_says_of_its_tokens_goes_along() {
 fn a_run_begins_from_a_file_of_another_program() {
     let place = Place::new();
     place.write("letters.txt", "abc dab é媽 bad cab 'eba\n".repeat(400));
-    let train = |init: &str, out: &str| {
-        let run = format!("run letters.txt --init {init} --out {out} --set max_steps=2 --set eval_interval=1");
-        let mut command = place.command("ember-train", &format!("{run} --set batch_size=4 --device cpu"));
+    let train_with = |arguments: &str, out: &str| {
+        let mut command = place.command("ember-train", &format!("run {arguments} --out {out} --device cpu"));
         // The cache for the folder that the file is converted to.
         Ran::from(command.env("XDG_CACHE_HOME", place.path("cache")).output().unwrap()).succeeds();
         val_losses(&place, out)
+    };
+    let train = |init: &str, out: &str| {
+        let settings = "--set max_steps=2 --set eval_interval=1 --set batch_size=4";
+        train_with(&format!("letters.txt --init {init} {settings}"), out)
     };
     for (fixture, files, shape) in [
         ("llama", &["f32.gguf"][..], "architecture = llama, n_layer = 1, n_head = 4, n_embd = 32, context_length = 16"),
@@ -222,6 +225,14 @@ fn a_run_begins_from_a_file_of_another_program() {
         for key in shape.split(", ") {
             assert!(config.lines().any(|line| line == key), "{key} in\n{config}");
         }
+        // The configuration names the user's file: the cache may be deleted.
+        let named = place.0.path().canonicalize().unwrap().join(files[0]);
+        for key in ["init", "tokenizer"] {
+            let line = format!("{key} = {}", named.display());
+            assert!(cfg!(windows) || config.lines().any(|own| own == line), "{line} in\n{config}");
+        }
+        std::fs::remove_dir_all(place.path("cache")).unwrap();
+        assert_eq!(train_with(&format!("--config {run}/config.toml"), &format!("{run}-again")), losses);
         // The transformers folder, with the tokenizer converted from the file.
         let folder = format!("like-{}", files[0]);
         for file in ["config.json", "model.safetensors"] {

@@ -37,6 +37,20 @@ fn one_bad_prompt_costs_the_others_nothing() {
     assert_eq!((wrong.code, wrong.err.matches("error: ").count()), (Some(2), 1), "{}", wrong.err);
 }
 
+/// Other users could write into a common folder.
+#[test]
+fn without_a_cache_of_the_user_no_file_is_converted() {
+    let place = Place::new();
+    place.write("a.gguf", std::fs::read(super::root().join("formats/tests/fixtures/llama/f32.gguf")).unwrap());
+    let mut command = place.command("ember-generate", "score one --from a.gguf --device cpu");
+    for name in ["HOME", "USERPROFILE", "XDG_CACHE_HOME"] {
+        command.env_remove(name);
+    }
+    let ran = Ran::from(command.output().unwrap());
+    let line = "error: a.gguf: it has to be converted, and neither HOME nor XDG_CACHE_HOME says where to; set ";
+    assert!(ran.code == Some(1) && ran.err.starts_with(line), "{}", ran.err);
+}
+
 #[test]
 fn many_sequences_of_several_prompts_go_part_by_part() {
     let place = trained();
@@ -110,9 +124,7 @@ fn a_page_on_standard_output_has_it_to_itself() {
     let (page, picture) = (["<!doctype html>", "</html>"], ["<svg ", "</svg>"]);
     for (arguments, [begins, ends], expected) in [
         ("share runs/count --skip-copied --html /dev/stdout", page, "writes in any browser"),
-        ("share runs/count --skip-copied --format json --html /dev/stdout", page, "writes in any browser"),
         ("compare runs/count --svg /dev/stdout", picture, "count"),
-        ("compare runs/count --log --format json --svg /dev/stdout", picture, "count"),
         ("timeline runs/count --html /dev/stdout", page, "step 5"),
         ("copied generated.txt runs/count --html /dev/stdout", page, "the marked text is in"),
         ("look count.txt --html /dev/stdout", page, "the page is in"),
@@ -124,6 +136,16 @@ fn a_page_on_standard_output_has_it_to_itself() {
         assert!(out.to_lowercase().starts_with(begins) && out.ends_with(ends), "{arguments}: {out}");
         assert_eq!(out.matches(ends).count(), 1, "{arguments}");
         assert!(ran.err.contains(expected), "{arguments}: {}", ran.err);
+    }
+    // The answer as JSON would go there, too.
+    for (arguments, flag) in [
+        ("share runs/count --skip-copied --format json --html /dev/stdout", "--html"),
+        ("compare runs/count --log --format json --svg /dev/stdout", "--svg"),
+        ("look count.txt --format json --html -", "--html"),
+    ] {
+        let ran = place.train(arguments);
+        let line = format!("error: --format json and {flag} both write to standard output; ");
+        assert!(ran.code == Some(2) && ran.out.is_empty() && ran.err.starts_with(&line), "{arguments}: {}", ran.err);
     }
 }
 

@@ -17,11 +17,11 @@ mod free;
 mod known;
 mod lock;
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{fs, io::ErrorKind, time::Duration};
 
 use ember_decoding::run_folder::namesake;
+use ember_host::file_error::At;
 use ember_host::files::{make_folder, remove_unfinished, write_text};
 use ember_host::names::name_of_existing;
 
@@ -212,7 +212,7 @@ impl RunFolder {
                 _ if lost_config(&path) => FolderError::LostConfig(path),
                 _ if is_not_begun(&path) => FolderError::NotBegun(path),
                 Some(run) => FolderError::DidYouMean { path, run },
-                None => FolderError::NoRun(path),
+                None => no_run(path),
             });
         }
         Self::lock(path)
@@ -279,6 +279,14 @@ fn refuse_contents(path: &Path) -> Result<(), FolderError> {
 fn remove_empty(folders: &[PathBuf]) {
     for folder in folders {
         let _ = fs::remove_dir(folder);
+    }
+}
+
+/// The error of a folder that seems to hold no run: that it may not be read, if that is why.
+pub(super) fn no_run(path: PathBuf) -> FolderError {
+    match fs::read_dir(&path).at("cannot read", &path) {
+        Err(error) if error.source.kind() == ErrorKind::PermissionDenied => error.into(),
+        _ => FolderError::NoRun(path),
     }
 }
 

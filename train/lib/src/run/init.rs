@@ -16,6 +16,8 @@ use crate::error::{Error, InitError, Result};
 pub struct Init {
     /// Its folder.
     pub folder: PathBuf,
+    /// Its name for the user: the folder, or the file of another program that it was converted from.
+    pub named: PathBuf,
     /// The line that tells which checkpoint was found.
     pub(super) found: String,
     /// The shape of its model.
@@ -49,7 +51,7 @@ impl Init {
         if tokens > vocab_size {
             return Err(InitError::ForeignTokenizer { folder, tokens, vocab_size }.into());
         }
-        Ok(Self { found: line, folder, shape, tokenizer })
+        Ok(Self { found: line, named: run_folder::original_of(&folder), folder, shape, tokenizer })
     }
 
     /// The shape of the model of a run with `config`: this checkpoint's, with the run's context and
@@ -86,7 +88,7 @@ impl Init {
     /// they are.
     pub fn explain(&self, error: Error) -> Error {
         if error.chain().any(|cause| cause.is::<UnknownCharacter>()) {
-            return InitError::UnknownCharacters { folder: self.folder.clone(), source: error.into() }.into();
+            return InitError::UnknownCharacters { folder: self.named.clone(), source: error.into() }.into();
         }
         error
     }
@@ -111,15 +113,16 @@ pub fn initial_model(config: &TrainConfig, dataset: &Dataset, device: &Device) -
     if config.init.is_empty() {
         return Ok(Gpt::new(&config.shape(dataset.manifest.vocab_size), config.seed, device)?);
     }
-    let folder = PathBuf::from(&config.init);
+    let named = PathBuf::from(&config.init);
     let change =
         |shape: &mut GptConfig| (shape.context_length, shape.dropout) = (config.context_length, config.dropout);
     let load = || -> Result<Gpt> {
+        let folder = run_folder::folder_of(&named)?;
         folder::verify_checksums_for_inference(&folder)?;
         Ok(checkpoint::load_changed(&folder, change, device)?)
     };
-    let gpt = load().map_err(|error| InitError::Gone { folder: folder.clone(), source: error.into() })?;
-    if is_model_of(gpt.config(), config, dataset) { Ok(gpt) } else { Err(InitError::Changed(folder).into()) }
+    let gpt = load().map_err(|error| InitError::Gone { folder: named.clone(), source: error.into() })?;
+    if is_model_of(gpt.config(), config, dataset) { Ok(gpt) } else { Err(InitError::Changed(named).into()) }
 }
 
 /// Whether `shape` matches the configuration and the text's vocabulary. For a run that began from a

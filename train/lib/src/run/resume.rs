@@ -225,14 +225,30 @@ fn write_back(run: &RunFolder, config: &TrainConfig, progress: &Progress, report
         reporter.note(line.into());
     }
     records::cut_back(run, step, progress.evaluations.last == Some(step))?;
-    if *config != TrainConfig::from_file(&run.file(CONFIG))? {
+    let before = TrainConfig::from_file(&run.file(CONFIG))?;
+    if *config != before {
         run.write_config(config)?;
         // A run extended beyond its schedule goes on at the lowest rate, which is seldom intended.
         if config.schedule.comes_down() && config.max_steps > config.lr_decay_steps {
             reporter.note(Note::RateEnds { step: config.lr_decay_steps, rate: config.min_learning_rate });
         }
+        if let Some(line) = ends_early(config, &before) {
+            reporter.note(line.into());
+        }
     }
     Ok(())
+}
+
+/// A line on a run that is made so short that its learning rate will not have come down.
+fn ends_early(config: &TrainConfig, before: &TrainConfig) -> Option<String> {
+    let TrainConfig { max_steps, lr_decay_steps, .. } = config;
+    let is_cut = *max_steps < before.max_steps && max_steps < lr_decay_steps && config.schedule.comes_down();
+    is_cut.then(|| {
+        format!(
+            "the run ends at step {max_steps} of a schedule of {lr_decay_steps}: its learning rate will not have come \
+             down; to change that, set lr_decay_steps = {max_steps}"
+        )
+    })
 }
 
 #[cfg(test)]
@@ -442,6 +458,21 @@ mod tests {
         assert!(short[0].starts_with("the run needs about ") && short[1] == RETURNS_FREED_MEMORY, "{short:?}");
         assert!(short[0].contains(" and 1.0 kB are available; free some, or resume it on"), "{short:?}");
         assert!(notes_with(Some(1 << 40)).is_empty() && notes_with(None).is_empty());
+    }
+
+    #[test]
+    fn a_run_that_is_cut_short_of_its_schedule_is_told_of() {
+        let facts = TextFacts { train_tokens: 1_000_000, val_tokens: 100_000, vocab_size: 65 };
+        let config =
+            |settings: &str| Settings::from_toml_str(settings).unwrap().resolve(&facts, DeviceKind::Cpu).unwrap().0;
+        let line = |before: &str, now: &str| ends_early(&config(now), &config(before));
+        let whole = "max_steps = 100\nlr_decay_steps = 100";
+        let told = line(whole, "max_steps = 60\nlr_decay_steps = 100").unwrap();
+        assert!(told.starts_with("the run ends at step 60 of a schedule of 100: "), "{told}");
+        assert_eq!(line(whole, "max_steps = 60\nlr_decay_steps = 60"), None);
+        assert_eq!(line(whole, "max_steps = 120\nlr_decay_steps = 140"), None, "made longer");
+        let constant = |steps| format!("max_steps = {steps}\nlr_decay_steps = 100\nschedule = \"constant\"");
+        assert_eq!(line(&constant(100), &constant(60)), None);
     }
 
     /// The configuration alone has the final length of a run with a time budget; an older

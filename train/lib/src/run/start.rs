@@ -124,6 +124,10 @@ impl Start {
         hooks: &dyn StartHooks,
         reporter: &mut dyn Reporter,
     ) -> Result<Self> {
+        // The configuration of a run calls its initial checkpoint its tokenizer, too.
+        if settings.tokenizer == settings.init {
+            settings.tokenizer = None;
+        }
         let init = settings.init().map(Init::open).transpose()?;
         if let Some(init) = &init {
             reporter.note(init.found.as_str().into());
@@ -146,7 +150,7 @@ impl Start {
     fn check(&self, hooks: &dyn StartHooks) -> Result<()> {
         let mut settings = self.settings.clone();
         if let Some(init) = &self.init {
-            settings.take_shape(&init.folder, &init.shape, &TextFacts::NOTHING)?;
+            settings.take_shape(&init.named, &init.shape, &TextFacts::NOTHING)?;
         }
         let memory = memory::available(self.memory_limit, &self.selected);
         let processes = Launch::of_this_process().map_or(1, |launch| launch.size);
@@ -269,8 +273,12 @@ impl Start {
         if elsewhere.is_some() {
             config.text = vec![absolute(&tokens)?];
         }
-        if !config.init.is_empty() {
-            config.init = absolute(Path::new(&config.init))?;
+        if let Some(init) = &self.init {
+            let named = absolute(&init.named)?;
+            if config.tokenizer == config.init {
+                config.tokenizer.clone_from(&named);
+            }
+            config.init = named;
         }
         folder.write_config(&config)?;
         Ok(Some((config, dataset, pace)))
@@ -327,7 +335,7 @@ impl Start {
         let mut settings = self.settings.clone();
         if let Some(init) = init {
             init.check_tokens(dataset, tokens)?;
-            let decided = settings.take_shape(&init.folder, &init.shape, &facts)?;
+            let decided = settings.take_shape(&init.named, &init.shape, &facts)?;
             decided.into_iter().for_each(|line| reporter.note(line.into()));
         }
         let open = Undecided::by(&settings);

@@ -180,7 +180,7 @@ pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
         Some(run) => data_of_run(run),
         None => match around.parent().filter(|above| above.ends_with(CHECKPOINTS)).and_then(Path::parent) {
             Some(run) => Err(FolderError::LostConfig(run.to_owned()).into()),
-            None => Err(TextError::NoRun(checkpoint).into()),
+            None => Err(TextError::NoRun(run_folder::original_of(&checkpoint)).into()),
         },
     }
 }

@@ -9,6 +9,7 @@ pub fn set_up(place: &Place) {
     place.train(&small_run(place, "a-run", 5)).succeeds();
     place.write("empty.txt", "");
     place.write("short.txt", "Hello.");
+    place.write("-dash.txt", "Hello.");
     place.write("binary.txt", [0u8, 159, 146, 150, 0, 1, 2, 3].repeat(100));
     place.write("latin1.txt", b"caf\xe9 au lait\n".repeat(50));
     let utf16: Vec<u8> = "\u{feff}words".encode_utf16().flat_map(u16::to_le_bytes).collect();

@@ -12,7 +12,7 @@ use ember_decoding::run_folder::RUNS;
 use ember_host::file_error::At;
 
 use crate::error::FolderError;
-use crate::run::folder::is_run;
+use crate::run::folder::{is_run, no_run};
 
 use summary::text_folder;
 
@@ -36,10 +36,11 @@ pub fn list(folders: &[PathBuf]) -> Result<Vec<Summary>, FolderError> {
             paths.push(folder.clone());
         } else {
             let entries = fs::read_dir(folder).at("cannot read", folder)?;
-            paths.extend(entries.flatten().map(|entry| entry.path()).filter(|path| is_run(path)));
-        }
-        if paths.len() == before {
-            return Err(FolderError::NoRuns(folder.clone()));
+            let within: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+            paths.extend(within.iter().filter(|path| is_run(path)).cloned());
+            if paths.len() == before {
+                return Err(no_runs(folder, within));
+            }
         }
     }
     let canonical = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
@@ -52,6 +53,13 @@ pub fn list(folders: &[PathBuf]) -> Result<Vec<Summary>, FolderError> {
     }
     runs.sort_by(|a, b| b.trained.total_cmp(&a.trained));
     Ok(runs)
+}
+
+/// The error of a folder in which no run is found: a folder within that may not be read, if there is
+/// one, may be a run.
+fn no_runs(folder: &Path, within: Vec<PathBuf>) -> FolderError {
+    let unread = within.into_iter().map(no_run).find(|error| !matches!(error, FolderError::NoRun(_)));
+    unread.unwrap_or_else(|| FolderError::NoRuns(folder.to_owned()))
 }
 
 /// The other runs in the same folders whose text lies in one of the `removed` runs, so that they
@@ -95,7 +103,7 @@ pub fn named(name: &Path) -> Result<PathBuf, FolderError> {
     let path = if is_name && is_run(&in_runs) { in_runs } else { name.components().collect() };
     match path.is_dir() {
         _ if is_run(&path) => Ok(path),
-        true => Err(FolderError::NoRun(path)),
+        true => Err(no_run(path)),
         false => Err(FolderError::Missing(path)),
     }
 }

@@ -5,6 +5,7 @@ use std::{fs, time::UNIX_EPOCH};
 
 use ember_data::prepare::Manifest;
 use ember_decoding::run_folder::RUNS;
+use ember_host::file_error::{At, FileError, with_causes};
 use ember_host::files::{is_irregular, name_of, read_regular, read_text};
 use serde::{Serialize, Serializer};
 
@@ -41,6 +42,17 @@ pub enum Problem {
     /// The log, and with it the loss, cannot be read.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The configuration, and with it the settings, cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The configuration is damaged.
+    #[error("{} is no configuration of a run ({reason}); restore that file", path.display())]
+    Configuration {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Another file is a pipe, a device or a socket, which is not read.
     #[error("{0} is a pipe, a device or a socket, not a file; move it away, or put the file back")]
     Irregular(PathBuf),
@@ -92,9 +104,12 @@ pub struct Summary {
 
 impl Summary {
     /// Summarises the run in `path`. Damaged files are treated as missing. `problem` names a damaged
-    /// log, or a file that is not a regular one; other commands diagnose the rest.
+    /// log or configuration, or a file that is not a regular one; other commands diagnose the rest.
     pub(super) fn read(path: &Path) -> Self {
-        let config = configuration(path);
+        let (config, unconfigured) = match read_configuration(path) {
+            Ok(config) => (config, None),
+            Err(problem) => (toml::Table::new(), Some(problem)),
+        };
         let number = |key: &str| config.get(key).and_then(toml::Value::as_integer).map(|number| number as u64);
         let log = path.join(METRICS);
         let (rows, unread): (Vec<Row>, _) = match jsonl::read(&log) {
@@ -113,7 +128,8 @@ impl Summary {
         let patience = number("patience").filter(|most| *most > 0);
         let is_finished = max_steps.is_some_and(|most| saved >= Some(most))
             || patience.is_some_and(|most| evaluations.since_best >= most);
-        let problem = unread.or_else(|| irregular(path, &config, latest.as_deref()).map(Problem::Irregular));
+        let irregular = irregular(path, &config, latest.as_deref()).map(Problem::Irregular);
+        let problem = unread.or(irregular).or(unconfigured);
         let learned = latest.as_deref().and_then(text_of);
         let manifest = manifest(path, &config, learned.as_ref());
         let bits_per_byte = evaluations.best.and_then(|best| {
@@ -186,7 +202,22 @@ fn state(run: &Path, is_finished: bool) -> State {
 /// The keys of a run's configuration; empty if it cannot be read. Not a TrainConfig, since runs of
 /// other versions have other keys.
 pub fn configuration(run: &Path) -> toml::Table {
-    read_text(&run.join(CONFIG)).unwrap_or_default().parse().unwrap_or_default()
+    read_configuration(run).unwrap_or_default()
+}
+
+/// As [`configuration`], with the reason if there is one that cannot be read.
+fn read_configuration(run: &Path) -> Result<toml::Table, Problem> {
+    let path = run.join(CONFIG);
+    if !path.exists() {
+        return Ok(toml::Table::new());
+    }
+    let text = read_text(&path).at("cannot read", &path)?;
+    let reason = match text.parse::<toml::Table>() {
+        Ok(table) if table.is_empty() => "it has no keys".to_owned(),
+        Ok(table) => return Ok(table),
+        Err(error) => error.message().to_owned(),
+    };
+    Err(Problem::Configuration { path, reason })
 }
 
 /// The first of the files that a summary is read from, beside the log, that is a pipe, a device or a
@@ -235,5 +266,5 @@ fn as_display<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
 }
 
 fn as_optional_display<S: Serializer>(problem: &Option<Problem>, to: S) -> Result<S::Ok, S::Error> {
-    problem.as_ref().map(ToString::to_string).serialize(to)
+    problem.as_ref().map(|problem| with_causes(problem)).serialize(to)
 }

@@ -102,6 +102,19 @@ fn a_summary_has_what_the_files_say_and_survives_a_damaged_log() {
 }
 
 #[test]
+fn a_configuration_that_tells_nothing_is_a_problem() {
+    let place = TempDir::new().unwrap();
+    let path = run(&place, "a", 10, 1.5);
+    for content in ["garbage =", ""] {
+        fs::write(path.join("config.toml"), content).unwrap();
+        let problem = list_all(&place)[0].problem.as_ref().map(ToString::to_string).unwrap();
+        let file = path.join("config.toml");
+        assert!(problem.starts_with(&format!("{} is no configuration of a run (", file.display())), "{problem}");
+        assert!(problem.ends_with("); restore that file"), "{problem}");
+    }
+}
+
+#[test]
 fn the_lowest_loss_is_that_of_the_same_text_by_any_tokenizer() {
     let place = TempDir::new().unwrap();
     let (long, short) = ("one and two and three.\n".repeat(400), "four and five.\n".repeat(500));
