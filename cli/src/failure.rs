@@ -60,7 +60,10 @@ pub fn of_device(message: &str) -> String {
     let (full, lost) = (said(FULL), said(&["device is lost", "device lost", "device_lost"]));
     let what = informative_line(full.or(lost).unwrap_or(message));
     if full.is_some() {
-        format!("out of memory ({what}); use a smaller batch or model, or another --device")
+        format!(
+            "out of memory ({what}); free some of it, use another --device, or begin anew with a smaller batch (when \
+             training: micro_batch) or model"
+        )
     } else if lost.is_some() {
         format!(
             "the device was lost ({what}), as after a driver update, a reset, or a kernel that took too long; try \
@@ -144,7 +147,7 @@ mod tests {
         let line =
             |message: &str| of_panic(&Panic { message: message.to_owned(), place: Some("src/a.rs:1".to_owned()) });
         assert!(line("index out of\nbounds").starts_with("internal error: index out of; bounds; (src/a.rs:1); this"));
-        assert!(line("wgpu error: Out of Memory").starts_with("out of memory (wgpu error: Out of Memory);"));
+        assert!(line("wgpu error: Out of Memory").starts_with("out of memory (wgpu error: Out of Memory); free some"));
         assert!(line("No possible adapter available for wgpu").contains("--device cpu"));
     }
 

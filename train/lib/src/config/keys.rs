@@ -157,7 +157,8 @@ keys! {
         seed: u64 = 1337, Count(0, i64::MAX as u64), "",
             "seed of all randomness: weights, data order, dropout, samples", [];
         max_steps: u64 = auto, Count(1, MANY), "optimizer steps",
-            "length of the run", ["max_iters", "steps", "iterations", "num_steps"];
+            "length of the run; an epoch is as many steps as it takes to read every window once",
+            ["max_iters", "steps", "iterations", "num_steps", "epochs", "num_epochs", "num_train_epochs"];
         batch_size: usize = auto, Count(1, 1_048_576), "windows",
             "windows of context_length tokens; grad_accum_steps batches make an optimizer step",
             ["per_device_train_batch_size"];

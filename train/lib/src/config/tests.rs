@@ -59,6 +59,7 @@ fn unknown_keys_get_the_nearest_right_name() {
         ("lr", "learning_rate"),
         ("block_size", "context_length"),
         ("max_iters", "max_steps"),
+        ("epochs", "max_steps"),
         ("warmup_step", "warmup_steps"),
         ("gradient_accumulation_steps", "grad_accum_steps"),
         ("Dropuot", "dropout"),
