@@ -127,18 +127,25 @@ fn decoder(spaced: bool) -> Value {
 /// splits as it has letters.
 const MAX_SPLITS: usize = 16;
 
+/// Limit on the total length of all splits that are looked up, likewise: enough for any pieces of up
+/// to 64 characters.
+const MAX_LOOKUPS: usize = 64;
+
 /// Every split of a piece into two others, as merges, the best score first.
 fn merges(pieces: &[(String, f32)]) -> Result<Vec<Value>, String> {
     let ids: HashMap<&str, usize> =
         pieces.iter().enumerate().skip(FIRST).map(|(id, (piece, _))| (piece.as_str(), id)).collect();
-    let mut room = MAX_SPLITS * pieces.iter().map(|(piece, _)| piece.len()).sum::<usize>();
+    let total = pieces.iter().map(|(piece, _)| piece.len()).sum::<usize>();
+    let (mut room, mut lookups) = (MAX_SPLITS * total, MAX_LOOKUPS * total);
+    let charge = |room: usize, piece: &str| {
+        room.checked_sub(piece.len()).ok_or("its tokens can be split in more ways than those of any real tokenizer")
+    };
     let mut found = Vec::new();
     for (piece, score) in pieces.iter().skip(FIRST).filter(|(_, score)| *score > NEVER_MERGED) {
         for (left, right) in piece.char_indices().skip(1).map(|(at, _)| piece.split_at(at)) {
+            lookups = charge(lookups, piece)?;
             let (Some(left_id), Some(right_id)) = (ids.get(left), ids.get(right)) else { continue };
-            room = room
-                .checked_sub(piece.len())
-                .ok_or("its tokens can be merged in more ways than those of any real tokenizer")?;
+            room = charge(room, piece)?;
             found.push((*score, left_id, right_id, left, right));
         }
     }

@@ -112,6 +112,11 @@ impl Tokenizer {
         sentencepiece::before(&self.json) == Some(Before::SpaceIfNone)
     }
 
+    /// Whether it is SentencePiece's BPE, as in Llama 2.
+    pub fn is_sentencepiece(&self) -> bool {
+        sentencepiece::before(&self.json).is_some()
+    }
+
     /// Whether names of added tokens are recognized only behind a space or at the beginning of a
     /// text, because they are normalized as texts are; other formats recognize them anywhere.
     pub fn names_behind_spaces(&self) -> bool {

@@ -9,9 +9,3 @@ pub fn of_user() -> Option<PathBuf> {
     let home = || set("HOME").or_else(|| set("USERPROFILE")).map(|home| home.join(".cache"));
     Some(set("XDG_CACHE_HOME").or_else(home)?.join("ember"))
 }
-
-/// As [`of_user`], else a folder with other temporary files. Others can write there, so it is only
-/// for what decides no result.
-pub fn folder() -> PathBuf {
-    of_user().unwrap_or_else(|| env::temp_dir().join("ember"))
-}

@@ -52,10 +52,11 @@ pub fn message_of(payload: &(dyn Any + Send)) -> Option<&str> {
 /// The most informative line of a message: the last cause if a runtime wraps the original error in
 /// its consequences, else the first line.
 pub fn informative_line(message: &str) -> String {
-    // A message quoted inside another has its line breaks escaped. Outside of quotes, the same two
-    // characters are part of a path on Windows.
+    // A message quoted inside another has its line breaks and backslashes escaped. Outside of quotes,
+    // the same characters are part of a path on Windows.
+    let unescaped = |quoted: &str| quoted.replace(r"\\", "\0").replace(r"\n", "\n").replace('\0', r"\");
     let message = match message.split_once('"') {
-        Some((before, quoted)) => format!("{before}\"{}", quoted.replace("\\n", "\n")),
+        Some((before, quoted)) => format!("{before}\"{}", unescaped(quoted)),
         None => message.to_owned(),
     };
     let lines = message.lines().map(|line| line.trim().trim_end_matches("\")").trim_matches('"'));
@@ -97,5 +98,6 @@ mod tests {
         assert_eq!(informative_line(quoted), "Unknown: Device is lost");
         let path = r"failed to load C:\nvidia\bin\new.dll";
         assert_eq!(informative_line(path), path);
+        assert_eq!(informative_line(&format!("Err({path:?})")), format!("Err(\"{path}"));
     }
 }

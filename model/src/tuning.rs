@@ -23,7 +23,10 @@ pub(crate) fn keep_for(device: &Device, name_of_device: &str, driver: &str) {
     let name = name(name_of_device, driver);
     #[cfg(feature = "tuning-cache")]
     kept::keep_in(&name);
-    let file = cache::folder().join("products").join(format!("{name}.json"));
+    // Without a cache the products are timed anew: elsewhere others could write, and the timings
+    // decide which kernels compute.
+    let Some(folder) = cache::of_user() else { return };
+    let file = folder.join("products").join(format!("{name}.json"));
     // If the device does not even start, its test says so.
     let _ = quietly(|| products::keep_in(device, &file));
 }

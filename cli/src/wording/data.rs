@@ -31,6 +31,12 @@ fn of_preparing(error: &prepare::Error) -> Option<String> {
 
 fn of_source(error: &source::Error) -> Option<String> {
     use source::Error::*;
+    if error.is_of_the_disk() {
+        return Some(format!(
+            "{error}; once its disk answers, run the same command again; if this file alone cannot be read, move it away, \
+             which starts over"
+        ));
+    }
     Some(match error {
         Run(path) => {
             let (name, typed) = (path.display(), typed(path));
@@ -69,6 +75,7 @@ fn of_tokenizer(error: &tokenizer::Error) -> Option<String> {
 mod tests {
     use super::*;
     use crate::wording::{shared, words_by};
+    use ember_host::file_error::FileError;
 
     fn words(error: &(dyn Error + 'static)) -> String {
         words_by(error, shared).words()
@@ -100,6 +107,21 @@ mod tests {
         assert!(words(&unlucky).ends_with("give another --seed or more different documents"));
         let named = prepare::Error::Text { text: "a.txt".to_owned(), error: Box::new(unlucky) };
         assert!(words(&named).starts_with("a.txt: the split put 0 of 2 documents"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_its_disk_does_not_give_is_to_be_moved_away() {
+        let of = |code| {
+            let source = std::io::Error::from_raw_os_error(code);
+            let file = FileError { doing: "cannot read", path: "a.txt".into(), source };
+            words(&prepare::Error::from(source::Error::from(file)))
+        };
+        let (eio, eacces) = (5, 13);
+        let expected = "cannot read a.txt; once its disk answers, run the same command again; if this file alone cannot be \
+                        read, move it away, which starts over: ";
+        assert!(of(eio).starts_with(expected), "{}", of(eio));
+        assert!(of(eacces).starts_with("cannot read a.txt: "), "{}", of(eacces));
     }
 
     #[test]

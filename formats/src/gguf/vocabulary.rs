@@ -10,21 +10,24 @@ use crate::{Tokenizer, error::shown, sentencepiece};
 
 /// The tokenizer of a file, if it has one; `rows` is the model's vocabulary size.
 pub fn read(keys: &Keys, rows: usize) -> Result<Option<Tokenizer>, String> {
-    let json = match keys.text("tokenizer.ggml.model") {
+    let model = match keys.text("tokenizer.ggml.model") {
         None | Some("none" | "no_vocab") => return Ok(None),
-        Some(MERGED) => byte_level(keys)?,
-        Some(PIECES) => pieces(keys)?,
-        Some(other) => {
+        Some(model) => model,
+    };
+    let count = keys.list("tokenizer.ggml.tokens").map_or(0, |tokens| tokens.len());
+    if count > rows {
+        return Err(format!("its tokenizer has {count} tokens, but its embedding has {rows} rows"));
+    }
+    let json = match model {
+        MERGED => byte_level(keys)?,
+        PIECES => pieces(keys)?,
+        other => {
             return Err(format!(
                 "its tokenizer is of the type {}; only \"gpt2\", \"llama\" and \"none\" can be read",
                 shown(other)
             ));
         }
     };
-    let count = keys.list("tokenizer.ggml.tokens").map_or(0, |tokens| tokens.len());
-    if count > rows {
-        return Err(format!("its tokenizer has {count} tokens, but its embedding has {rows} rows"));
-    }
     let mut end_tokens: Vec<u32> = Vec::new();
     for id in END_KEYS.iter().filter_map(|key| id(keys, key)) {
         if !end_tokens.contains(&id) {
@@ -36,9 +39,21 @@ pub fn read(keys: &Keys, rows: usize) -> Result<Option<Tokenizer>, String> {
     Ok(Some(Tokenizer { json, end_tokens, begin_token, chat_template, ..Tokenizer::default() }))
 }
 
-/// The token id under a key.
+/// The token id under a key. Files of SentencePiece's pieces may lack those of the tokens around
+/// texts: as in llama.cpp, these are then SentencePiece's own.
 fn id(keys: &Keys, key: &str) -> Option<u32> {
-    keys.whole(&format!("tokenizer.ggml.{key}")).and_then(|id| u32::try_from(id).ok())
+    let own = match key {
+        "bos_token_id" => Some(sentencepiece::BEGIN),
+        "eos_token_id" => Some(sentencepiece::END),
+        _ => None,
+    };
+    let given = keys.whole(&format!("tokenizer.ggml.{key}")).and_then(|id| u32::try_from(id).ok());
+    given.or(own.filter(|_| has_pieces(keys)))
+}
+
+/// Whether a file's tokenizer is SentencePiece's.
+fn has_pieces(keys: &Keys) -> bool {
+    keys.text("tokenizer.ggml.model") == Some(PIECES)
 }
 
 /// A token of the file: its id, type and text.
@@ -175,15 +190,13 @@ fn splitter(name: &str, has_merges: bool) -> Result<(Value, Value), String> {
 fn with_post_processor(keys: &Keys, tokens: &[Token], mut json: Value) -> Result<Value, String> {
     // Files of Llama 3 and of SentencePiece's pieces may lack the key; llama.cpp adds a begin token
     // for them anyway.
-    let is_pieces = keys.text("tokenizer.ggml.model") == Some(PIECES);
-    let begins = is_pieces || keys.text("tokenizer.ggml.pre") == Some("llama-bpe");
-    let wanted = |flag: &str, default: bool, token: &str, own: u32| {
+    let begins = has_pieces(keys) || keys.text("tokenizer.ggml.pre") == Some("llama-bpe");
+    let wanted = |flag: &str, default: bool, token: &str| {
         let is_on = keys.flag(&format!("tokenizer.ggml.{flag}")).unwrap_or(default);
-        let id = id(keys, token).or(is_pieces.then_some(own)).filter(|_| is_on)?;
-        tokens.get(id as usize)
+        tokens.get(id(keys, token).filter(|_| is_on)? as usize)
     };
-    let before = wanted("add_bos_token", begins, "bos_token_id", sentencepiece::BEGIN);
-    let after = wanted("add_eos_token", false, "eos_token_id", sentencepiece::END);
+    let before = wanted("add_bos_token", begins, "bos_token_id");
+    let after = wanted("add_eos_token", false, "eos_token_id");
     if before.or(after).is_none() {
         return Ok(json);
     }
@@ -210,13 +223,21 @@ mod tests {
 
     /// The `tokenizer.json` of a file with these tokens, and with the keys that `more` adds.
     fn of(model: &str, tokens: &[(&str, TokenKind)], more: impl FnOnce(&mut Header)) -> Result<Value, String> {
+        tokenizer(model, tokens, more).map(|tokenizer| tokenizer.json)
+    }
+
+    fn tokenizer(
+        model: &str,
+        tokens: &[(&str, TokenKind)],
+        more: impl FnOnce(&mut Header),
+    ) -> Result<Tokenizer, String> {
         let mut header = Header::default();
         header.string("tokenizer.ggml.model", model);
         header.strings("tokenizer.ggml.tokens", tokens.iter().map(|(text, _)| *text));
         header.i32s("tokenizer.ggml.token_type", &tokens.iter().map(|(_, kind)| *kind as i32).collect::<Vec<_>>());
         more(&mut header);
         let keys = Keys::read(&mut Cursor::new(header.bytes()), header.count()).unwrap();
-        read(&keys, tokens.len()).map(|tokenizer| tokenizer.unwrap().json)
+        read(&keys, tokens.len()).map(Option::unwrap)
     }
 
     /// A byte-level BPE tokenizer.
@@ -278,19 +299,38 @@ mod tests {
         assert_eq!(of_bytes(&[("a", Normal), ("", Control)]).unwrap_err(), "its token 1 has no text");
     }
 
-    #[test]
-    fn what_a_file_puts_around_the_texts_of_pieces_is_put_there() {
+    /// The tokenizer of a file with SentencePiece's special tokens and bytes, and with the keys that
+    /// `more` adds.
+    fn of_pieces(more: impl FnOnce(&mut Header)) -> Tokenizer {
         let bytes: Vec<String> = (0..=255).map(|byte: u8| format!("<0x{byte:02X}>")).collect();
         let special = [("<unk>", TokenKind::Unknown), ("<s>", TokenKind::Control), ("</s>", TokenKind::Control)];
         let bytes = bytes.iter().map(|text| (text.as_str(), TokenKind::Byte));
         let tokens: Vec<_> = special.into_iter().chain(bytes).collect();
-        let around = |more: &dyn Fn(&mut Header)| {
-            let json = of(PIECES, &tokens, more).unwrap();
-            Tokenizer { json, ..Tokenizer::default() }.around()
-        };
+        tokenizer(PIECES, &tokens, more).unwrap()
+    }
+
+    #[test]
+    fn what_a_file_puts_around_the_texts_of_pieces_is_put_there() {
+        let around = |more: &dyn Fn(&mut Header)| of_pieces(more).around();
         assert_eq!(around(&|_| {}), Some([Some(1), None]));
         assert_eq!(around(&|header| header.bool("tokenizer.ggml.add_bos_token", false)), Some([None, None]));
         assert_eq!(around(&|header| header.bool("tokenizer.ggml.add_eos_token", true)), Some([Some(1), Some(2)]));
         assert_eq!(around(&|header| header.u32("tokenizer.ggml.bos_token_id", 2)), Some([Some(2), None]));
+    }
+
+    /// As in llama.cpp.
+    #[test]
+    fn texts_of_pieces_end_with_their_own_token_where_the_file_names_none() {
+        let ends = |more: &dyn Fn(&mut Header)| {
+            let tokenizer = of_pieces(more);
+            (tokenizer.begin_token, tokenizer.end_tokens)
+        };
+        assert_eq!(ends(&|_| {}), (Some(1), vec![2]));
+        assert_eq!(ends(&|header| header.u32("tokenizer.ggml.eot_token_id", 7)), (Some(1), vec![2, 7]));
+        assert_eq!(ends(&|header| header.u32("tokenizer.ggml.eos_token_id", 5)), (Some(1), vec![5]));
+        let of_bytes = tokenizer(MERGED, &[("a", TokenKind::Normal), ("b", TokenKind::Normal)], |header| {
+            header.string("tokenizer.ggml.pre", GPT2_SPLIT);
+        });
+        assert_eq!(of_bytes.unwrap().end_tokens, [0_u32; 0]);
     }
 }

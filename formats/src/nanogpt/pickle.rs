@@ -35,6 +35,14 @@ pub enum Value {
 /// byte can create a value of some hundred bytes.
 const LONGEST: usize = 1 << 22;
 
+/// Maximum bytes of a storage class's name: torch's longest has 20. A pickle can refer to a text of
+/// its own any number of times, and each name is a copy.
+const LONGEST_NAME: usize = 32;
+
+/// Maximum elements of a tuple that is read: the arguments of torch's function are seven, and no
+/// weight has as many dimensions. Any number of tensors can refer to one tuple.
+const LONGEST_TUPLE: usize = 16;
+
 /// The functions and types that are allowed.
 const ALLOWED_GLOBALS: [&str; 3] = ["collections.OrderedDict", REBUILD_TENSOR, REBUILD_PARAMETER];
 const REBUILD_TENSOR: &str = "torch._utils._rebuild_tensor_v2";
@@ -85,10 +93,10 @@ impl Pickle {
         })
     }
 
-    /// The elements of a tuple.
+    /// The elements of a tuple; `None` if it is longer than any that torch writes for a weight.
     pub fn tuple<'a>(&'a self, value: &'a Value) -> Option<Vec<&'a Value>> {
         let Value::Tuple(ids) = value else { return None };
-        Some(ids.iter().map(|id| self.value(*id)).collect())
+        (ids.len() <= LONGEST_TUPLE).then(|| ids.iter().map(|id| self.value(*id)).collect())
     }
 }
 
@@ -300,7 +308,10 @@ impl Machine<'_> {
             }
         };
         let whole = format!("{module}.{name}");
-        let is_storage = module == "torch" && name.ends_with("Storage") && name.chars().all(char::is_alphanumeric);
+        let is_storage = module == "torch"
+            && name.len() <= LONGEST_NAME
+            && name.ends_with("Storage")
+            && name.chars().all(char::is_alphanumeric);
         if !is_storage && !ALLOWED_GLOBALS.contains(&whole.as_str()) {
             let shown: String = whole.chars().take(80).flat_map(char::escape_default).collect();
             return Err(format!(

@@ -202,6 +202,30 @@ fn half_precision_is_read_in_its_own_type() {
     assert!(half.into_iter().eq(whole.iter().map(|value| bf16::from_f32(*value).to_f32())));
 }
 
+/// A text in a pickle.
+fn text(text: &str) -> Vec<u8> {
+    [&b"X"[..], &(text.len() as u32).to_le_bytes(), text.as_bytes()].concat()
+}
+
+/// A pickle may refer to one value any number of times: copies would take far more than the file.
+#[test]
+fn what_is_long_and_named_often_is_not_copied() {
+    let class = format!("{}Storage", "a".repeat(1000));
+    let names = [text("torch"), b"q\0".to_vec(), text(&class), b"q\x01".to_vec(), b"h\0h\x01\x93".repeat(10_000)];
+    let line = opened_alone("ckpt.pt", &pickled(&[&names.concat()[..], b"."].concat())).unwrap_err();
+    assert!(line.contains("asks for torch.aaa") && line.contains(", which is refused"), "{line}");
+
+    // A tensor of ten thousand sizes, all 1, and a thousand names for it.
+    let storage = [&b"(X\x07\0\0\0storagectorch\nFloatStorage\n"[..], &text("0"), b"tQ"].concat();
+    let sizes = [&b"("[..], &b"K\x01".repeat(10_000), b"tq\0"].concat();
+    let tensor = [&b"ctorch._utils\n_rebuild_tensor_v2\n("[..], &storage, b"K\0", &sizes, b"h\0tRq\x01"].concat();
+    let named: Vec<u8> = (0..1000).flat_map(|name| [text(&name.to_string()), b"h\x01".to_vec()].concat()).collect();
+    let pickle = [&b"}"[..], &text("model"), b"}(", &text("first"), &tensor, &named, b"us."].concat();
+    let files = [("archive/data.pkl".to_owned(), pickle), ("archive/data/0".to_owned(), vec![0; 4])];
+    let line = opened_alone("ckpt.pt", &zip(&files)).unwrap_err();
+    assert!(line.contains("a tensor of its pickle is not as torch.save writes it"), "{line}");
+}
+
 #[test]
 fn tensors_that_lie_are_refused() {
     let good = record(0, &[10, 16], &[16, 1]);

@@ -46,7 +46,8 @@ pub enum ConvertError {
 /// cannot express it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// llama.cpp takes token 11 as the end token if the tokenizer has none.
+    /// llama.cpp takes token 11 as the end token if the tokenizer has none and is not
+    /// SentencePiece's, whose own is `</s>`.
     AnEnd,
     /// llama.cpp computes GELU's tanh approximation, the model the exact function.
     TanhGelu,
@@ -136,7 +137,10 @@ fn differences(model: &Model, format: Format) -> Vec<Difference> {
     let is_gguf = format == Format::Gguf;
     let tokenizer = |is: fn(&ember_formats::Tokenizer) -> bool| model.tokenizer.as_ref().is_some_and(is);
     let found = [
-        (is_gguf && tokenizer(|tokenizer| tokenizer.end_tokens.is_empty()), Difference::AnEnd),
+        (
+            is_gguf && tokenizer(|tokenizer| tokenizer.end_tokens.is_empty() && !tokenizer.is_sentencepiece()),
+            Difference::AnEnd,
+        ),
         (is_gguf && model.shape.exact_gelu, Difference::TanhGelu),
         (format != Format::Hf && tokenizer(ember_formats::Tokenizer::spaces_once), Difference::SpaceBefore),
         (is_gguf && tokenizer(ember_formats::Tokenizer::names_behind_spaces), Difference::NamesAnywhere),
@@ -179,6 +183,17 @@ mod tests {
             // The dropout rate of training is in no format.
             let of = |dir: &Path| GptConfig { dropout: 0.0, ..folder::read_config(dir).unwrap() };
             assert_eq!(of(&to), of(&from), "{kind}");
+        }
+    }
+
+    #[test]
+    fn llama_cpp_ends_texts_with_token_11_unless_the_tokenizer_is_sentencepiece_s() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../formats/tests/fixtures");
+        for (file, expected) in [("gpt2/f32.gguf", true), ("llama2c/v0/model.bin", false)] {
+            let source = ember_formats::Source::open(&fixtures.join(file)).unwrap().unwrap();
+            let mut model = source.model().unwrap();
+            model.tokenizer.as_mut().unwrap().end_tokens.clear();
+            assert_eq!(differences(&model, Format::Gguf).contains(&Difference::AnEnd), expected, "{file}");
         }
     }
 

@@ -47,16 +47,18 @@ pub fn folder_of(path: &Path) -> Result<Option<PathBuf>, FormatError> {
     }
 }
 
-/// The file that a folder in the cache was converted from; any other folder itself.
+/// The file that a folder in the cache was converted from; any other folder itself, and one whose
+/// file is gone.
 pub fn original_of(folder: &Path) -> PathBuf {
-    made_of(folder).unwrap_or_else(|| folder.to_owned())
+    cache().and_then(|cache| made_of(&cache, folder)).unwrap_or_else(|| folder.to_owned())
 }
 
-/// The file that a folder was converted from; `None` if it was not converted here.
-fn made_of(folder: &Path) -> Option<PathBuf> {
-    let cache = cache()?;
-    let place = folder.parent().filter(|place| place.parent() == Some(cache.as_path()))?;
-    Some(PathBuf::from(fs::read_to_string(place.join(MADE_OF)).ok()?))
+/// The file that a folder in `cache` was converted from; `None` if the file is gone or the folder
+/// was not converted here.
+fn made_of(cache: &Path, folder: &Path) -> Option<PathBuf> {
+    let place = folder.parent().filter(|place| place.parent() == Some(cache))?;
+    let file = PathBuf::from(fs::read_to_string(place.join(MADE_OF)).ok()?);
+    file.is_file().then_some(file)
 }
 
 fn folder_in(cache: &Path, path: &Path) -> Result<Option<PathBuf>, FormatError> {
@@ -152,7 +154,7 @@ fn is_whole(folder: &Path) -> bool {
 /// which is beside the source file and not in the cache. `None` if the folder was not converted
 /// here.
 pub fn without_tokenizer(folder: &Path) -> Option<String> {
-    let file = made_of(folder)?;
+    let file = made_of(&cache()?, folder)?;
     let beside = match Source::open(&file).ok()?? {
         Source::Gguf(_) => {
             return Some(format!(
@@ -252,6 +254,18 @@ mod tests {
             fs::File::options().append(true).open(&file).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
             assert_ne!(folder_in(&cache, &file).unwrap().unwrap(), folder);
         }
+    }
+
+    #[test]
+    fn a_folder_is_that_of_a_file_only_as_long_as_the_file_is_there() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, cache) = (place.path().join("small.gguf"), place.path().join("cache"));
+        fs::write(&file, fs::read(fixture("llama/f32.gguf")).unwrap()).unwrap();
+        let folder = folder_in(&cache, &file).unwrap().unwrap();
+        assert_eq!(made_of(&cache, &folder), Some(file.canonicalize().unwrap()));
+        assert_eq!(made_of(place.path(), &folder), None);
+        fs::remove_file(&file).unwrap();
+        assert_eq!(made_of(&cache, &folder), None);
     }
 
     /// No error blames the user's file.

@@ -173,7 +173,7 @@ fn find_in(path: &Path) -> Result<Found, FindError> {
     if is_run {
         return Err(FindError::NoCheckpointYet(named));
     }
-    let meant = namesake(path).or_else(|| model_file_in(path)).or_else(|| newest_in(path));
+    let meant = namesake(path).or_else(|| model_file_in(path)).or_else(|| newest_of(fs::read_dir(path).ok()?));
     Err(meant.map_or_else(|| FindError::Neither(named), |meant| did_you_mean(path, meant)))
 }
 
@@ -224,20 +224,20 @@ fn newest_run(runs: &Path) -> Result<Found, FindError> {
     if !runs.is_dir() {
         return Err(FindError::NoRuns(runs.to_owned()));
     }
-    drop(fs::read_dir(runs).at("cannot read", runs)?);
-    let run = newest_in(runs).ok_or_else(|| FindError::NoRunYet(runs.to_owned()))?;
+    let entries = fs::read_dir(runs).at("cannot read", runs)?;
+    let run = newest_of(entries).ok_or_else(|| FindError::NoRunYet(runs.to_owned()))?;
     let found = find_in(&run)?;
     Ok(Found { reason: format!("{}, the newest run", found.reason), ..found })
 }
 
-/// The run in a folder that saved a checkpoint last.
-fn newest_in(runs: &Path) -> Option<PathBuf> {
+/// The run among a folder's entries that saved a checkpoint last.
+fn newest_of(entries: fs::ReadDir) -> Option<PathBuf> {
     let saved = |run: &Path| -> Option<SystemTime> {
         let time = |pointer| fs::metadata(run.join(pointer)).and_then(|file| file.modified()).ok();
         time(LATEST).max(time(BEST))
     };
-    let runs_within = fs::read_dir(runs).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let newest = runs_within.filter_map(|run| Some((saved(&run)?, run))).max();
+    let runs = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let newest = runs.filter_map(|run| Some((saved(&run)?, run))).max();
     newest.map(|(_, run)| run)
 }
 

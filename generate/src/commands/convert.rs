@@ -97,7 +97,8 @@ pub(super) fn run(args: &ConvertArgs, common: &CommonArgs, interrupt: &Interrupt
     }
     let bytes = bytes_of(&args.out)?;
     let name = |path: &Path| path.to_string_lossy().into_owned();
-    let json = json!({ "from": name(&run_folder::original_of(&found.folder)), "to": args.to.name(), "out": name(&args.out), "bytes": bytes });
+    let from = run_folder::original_of(&found.folder);
+    let json = json!({ "from": name(&from), "to": args.to.name(), "out": name(&args.out), "bytes": bytes });
     let line = || format!("{} ({})", args.out.display(), numbers::bytes(bytes));
     if is_standard_output(&args.out) {
         notes.say(line());

@@ -254,7 +254,8 @@ impl ExplainArgs {
         let of_folder = page_knobs(folder);
         let mut flags = self.knobs();
         let by_flags = implies_sampling(&flags);
-        // As in `text`: without `do_sample` in the file, its sampling knobs imply sampling.
+        // Without `do_sample` in the file, its sampling knobs imply sampling, which the page explains; `text` is
+        // greedy then, as transformers is.
         let is_greedy = !by_flags && folder.do_sample == Some(false);
         let by_default = !by_flags && !implies_sampling(&of_folder) && folder.do_sample.is_none();
         if is_greedy {

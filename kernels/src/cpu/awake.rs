@@ -86,7 +86,7 @@ fn look_for_work(is_over: &AtomicBool) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::panic::catch_unwind;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::mpsc::{Receiver, channel};
     use std::time::Duration;
 
@@ -127,6 +127,13 @@ mod tests {
 
     #[test]
     fn a_panic_ends_it() {
-        assert!(catch_unwind(|| with_threads_awake(|| panic!("on purpose"))).is_err());
+        let step = Step::begin();
+        let is_over = Arc::clone(&step.is_over);
+        let work = || {
+            let _step = step;
+            panic!("on purpose")
+        };
+        assert!(catch_unwind(AssertUnwindSafe(work)).is_err());
+        assert!(is_over.load(Ordering::Acquire));
     }
 }

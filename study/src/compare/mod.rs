@@ -216,16 +216,25 @@ pub fn tokens_differ(runs: &[Record]) -> bool {
         || differ(runs.iter().filter_map(|run| run.rows.iter().find_map(ratio)).collect())
 }
 
+/// How many times as high as without them spikes may make a picture.
+const SPIKES: f64 = 5.0;
+
 /// The lowest and the highest loss to draw. The first steps fall from far above, and would squeeze
 /// everything of interest into the lowest part of the picture: each curve's early part may lie
-/// above it.
+/// above it, and so may spikes, the highest tenth of each curve unless it ends there.
 fn heights<'a>(curves: impl Iterator<Item = &'a Points> + Clone) -> (f64, f64) {
-    let settled = |curve: &'a Points| {
+    let settled = |curve: &'a Points| -> Vec<f64> {
         let last = curve.iter().map(|point| point.0).fold(f64::MIN, f64::max);
-        curve.iter().filter(move |point| point.0 >= last.min(0.04 * last)).map(|point| point.1)
+        let settled = curve.iter().filter(|point| point.0 >= last.min(0.04 * last)).map(|point| point.1);
+        settled.sorted_by(f64::total_cmp).collect()
     };
-    let high = curves.clone().flat_map(settled).fold(f64::MIN, f64::max);
+    let settled: Vec<Vec<f64>> = curves.clone().map(settled).collect();
+    let most = settled.iter().flatten().copied().fold(f64::MIN, f64::max);
+    let usual = settled.iter().filter_map(|losses| losses.get(losses.len() * 9 / 10).copied());
+    let ends = curves.clone().filter_map(|curve| Some(curve.last()?.1));
+    let usual = usual.chain(ends).fold(f64::MIN, f64::max);
     let low = curves.flatten().map(|point| point.1).fold(f64::MAX, f64::min);
+    let high = if most - low > SPIKES * (usual - low).max(0.02) { usual } else { most };
     let pad = 0.04 * (high - low).max(0.02);
     (low - pad, high + pad)
 }

@@ -221,6 +221,23 @@ fn without_a_picture_the_reason_is_the_axis_or_the_scale() {
 }
 
 #[test]
+fn a_spike_squeezes_no_curve_but_a_run_that_stays_diverged_is_drawn() {
+    let falling: Vec<f64> = (0..200).map(|i| 2.0 - 0.005 * f64::from(i)).collect();
+    let top = |losses: &[f64]| {
+        let run = record("a", losses, "");
+        heights([run.training(Axis::Step), run.validation(Axis::Step)].iter()).1
+    };
+    assert!((2.0..2.2).contains(&top(&falling)));
+    let mut spiky = falling.clone();
+    spiky[100] = 1e5;
+    assert!(top(&spiky) < top(&falling));
+    spiky[100] = 2.5; // too low to squeeze the others, if smoothed with its neighbours
+    assert_eq!(top(&spiky), top(&falling));
+    spiky[100..].fill(1e5);
+    assert!(top(&spiky) >= 1e5);
+}
+
+#[test]
 fn a_run_without_validation_is_compared_by_its_training_loss() {
     let mut runs = two();
     for row in &mut runs[0].rows {

@@ -6,6 +6,7 @@ use crate::page::page as whole_page;
 use ember_host::names::Names;
 use ember_page::escape;
 use ember_training::units::counted;
+use itertools::Itertools;
 
 const STYLE: &str = include_str!("page/style.css");
 
@@ -87,16 +88,21 @@ pub fn times(count: usize) -> String {
 
 /// The text with a link around each copied span; where spans overlap, the longest gets it.
 fn marked(number: usize, text: &str, checked: &Checked, names: &Names<'_>) -> String {
-    let mut owners: Vec<Option<usize>> = vec![None; text.len()];
+    // From one edge to the next, all bytes have the same owner.
+    let edges = checked.spans.iter().flat_map(|span| [span.bytes.start, span.bytes.end]);
+    let edges: Vec<usize> = edges.chain([0, text.len()]).sorted_unstable().dedup().collect();
+    let place = |edge: usize| edges.partition_point(|other| *other < edge);
+    let mut owners: Vec<Option<usize>> = vec![None; edges.len() - 1];
     let mut by_length: Vec<usize> = (0..checked.spans.len()).collect();
     by_length.sort_by_key(|&span| checked.spans[span].bytes.len());
     for span in by_length {
-        owners[checked.spans[span].bytes.clone()].fill(Some(span));
+        let bytes = &checked.spans[span].bytes;
+        owners[place(bytes.start)..place(bytes.end)].fill(Some(span));
     }
     let mut html = String::new();
     let mut at = 0;
     for run in owners.chunk_by(|a, b| a == b) {
-        let piece = escape(&text[at..at + run.len()]);
+        let piece = escape(&text[edges[at]..edges[at + run.len()]]);
         at += run.len();
         match run[0] {
             None => html += &piece,

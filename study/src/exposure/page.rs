@@ -1,6 +1,6 @@
 //! The figures as a page: losses by position, drift with its uncertainty, loops.
 
-use super::{Exposure, Figures, Loops, MIN_TOKENS, Stretch, TIMES};
+use super::{Exposure, Figures, Loops, MIN_TOKENS, Stretch, TIMES, t_quantile};
 use crate::drawing::decimals;
 use crate::page::{line_points, page as whole_page};
 use ember_page::fill;
@@ -44,7 +44,7 @@ pub fn page(title: &str, exposure: &Exposure) -> String {
             ("prefix", &counted(settings.prefix, "real token")),
             ("samples", &counted(settings.samples, "time")),
             ("losses", &losses(positions)),
-            ("drift", &drift(positions)),
+            ("drift", &drift(positions, t_quantile(*windows))),
             ("figures", &positions.iter().chain([whole]).map(figures_row).collect::<String>()),
             ("loops", &loops),
         ],
@@ -55,7 +55,7 @@ fn loops_row(of: &Loops) -> String {
     let [onset, period] =
         [of.mean_onset, of.mean_period].map(|mean| mean.map_or_else(String::new, |mean| format!("{mean:.1}")));
     format!(
-        "<tr><th>{}</th><td>{}</td><td>{}</td><td>{onset}</td><td>{period}</td></tr>\n",
+        "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{onset}</td><td>{period}</td></tr>\n",
         if of.text == "sampled" { "own" } else { of.text },
         of.loops,
         of.texts
@@ -69,7 +69,7 @@ fn figures_row(stretch: &Stretch) -> String {
     let cells: String = figures.iter().flat_map(|of| texts.map(|text| format!("<td>{:.3}</td>", of(text)))).collect();
     let drift = stretch.drift;
     format!(
-        "<tr><th>{}</th>{cells}<td>{:+.3} ± {:.3}</td></tr>\n",
+        "<tr><th scope=\"row\">{}</th>{cells}<td>{:+.3} ± {:.3}</td></tr>\n",
         positions(stretch),
         drift.mean,
         drift.standard_error
@@ -115,8 +115,9 @@ fn losses(stretches: &[Stretch]) -> String {
     svg + "</svg>"
 }
 
-fn drift(stretches: &[Stretch]) -> String {
-    let reach = |of: &Stretch| of.drift.mean.abs() + 2.0 * of.drift.standard_error;
+/// The drift, with so many standard errors to each side.
+fn drift(stretches: &[Stretch], standard_errors: f64) -> String {
+    let reach = |of: &Stretch| of.drift.mean.abs() + standard_errors * of.drift.standard_error;
     let most = stretches.iter().map(reach).fold(0.0, f64::max) * 1.1 + 1e-9;
     let frame = Frame { low: -most, high: most, columns: stretches.len() };
     let (zero, right) = (frame.y(0.0), WIDTH - RIGHT);
@@ -124,7 +125,8 @@ fn drift(stretches: &[Stretch]) -> String {
     svg += &format!("<line class=\"axis\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{zero}\" y2=\"{zero}\"/>\n");
     for (place, of) in stretches.iter().enumerate() {
         let (x, y) = (frame.x(place), frame.y(of.drift.mean));
-        let [top, bottom] = [1.0, -1.0].map(|side| frame.y(of.drift.mean + side * 2.0 * of.drift.standard_error));
+        let [top, bottom] =
+            [1.0, -1.0].map(|side| frame.y(of.drift.mean + side * standard_errors * of.drift.standard_error));
         svg += &format!(
             "<g class=\"drift\"><line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top:.1}\" y2=\"{bottom:.1}\" stroke-width=\"2\"/>\
              <circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/></g>\n"

@@ -160,12 +160,24 @@ fn the_page_has_every_figure_and_needs_nothing_else() {
         assert!(page.contains(&format!("<td>{:.3}</td>", stretch.sampled.loss)));
     }
     assert!(page.contains("at temperature 1 (1 time),"));
-    assert!(page.contains("<th rowspan=\"2\">drift ± standard error</th>"));
-    assert!(page.contains("<tr><th>own</th><td>") && !page.contains("<th>sampled</th>"));
+    assert!(page.contains("<th rowspan=\"2\" scope=\"col\">drift ± standard error</th>"));
+    assert!(page.contains("<tr><th scope=\"row\">own</th><td>") && !page.contains(">sampled</th>"));
     assert_eq!(page.matches("<svg").count(), 2);
     // The losses are about ln 11.
     assert!(page.contains(">0.0</text>") && page.contains(">2.0</text>"), "an axis has round numbers: {page}");
     assert!(!page.contains("http") && !page.contains("<script") && !page.contains("NaN"));
+}
+
+#[test]
+fn a_drift_of_few_windows_has_a_longer_bar() {
+    let measured = measured(3, &Settings { samples: 1, loop_tokens: 0, ..settings() });
+    let ends = |windows: usize| {
+        let page = page("Exposure", &Exposure { windows, ..measured.clone() });
+        let bars = page.split("<g class=\"drift\">").skip(1);
+        bars.map(|bar| bar.split_once("/>").unwrap().0.to_owned()).collect::<Vec<_>>()
+    };
+    assert_ne!(ends(3), ends(40));
+    assert_eq!(ends(32), ends(40));
 }
 
 /// Eleven columns, as with a context of 1,024: the labels "129 to 256" and "257 to 512" would
@@ -179,6 +191,6 @@ fn labels_of_many_positions_leave_room_for_each_other() {
     let page = page("Exposure", &Exposure { positions, ..measured });
     for (label, count) in [("513 to 769", 2), ("257 to 512", 0), ("129 to 256", 2), ("1", 2), ("2", 0)] {
         assert_eq!(page.matches(&format!("text-anchor=\"middle\">{label}</text>")).count(), count, "{label}");
-        assert!(page.contains(&format!("<th>{label}</th>")), "the table has every figure: {label}");
+        assert!(page.contains(&format!("<th scope=\"row\">{label}</th>")), "the table has every figure: {label}");
     }
 }

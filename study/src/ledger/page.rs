@@ -105,12 +105,18 @@ fn growths(growth: &[Growth]) -> String {
     fill(GROWTH, &[("times", &times), ("memories", &memories), ("tokens", &tokens)])
 }
 
-fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+/// A table whose rows begin with their names; `name` is its own.
+fn table(name: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let head: String = head.iter().map(|cell| format!("<th scope=\"col\">{}</th>", escape(cell))).collect();
-    let cell = |cell: &String| format!("<td>{}</td>", escape(cell));
-    let rows: String = rows.map(|row| format!("<tr>{}</tr>", row.iter().map(cell).collect::<String>())).collect();
+    let cell = |(column, cell): (usize, &String)| match column {
+        0 => format!("<th scope=\"row\">{}</th>", escape(cell)),
+        _ => format!("<td>{}</td>", escape(cell)),
+    };
+    let row = |row: Vec<String>| format!("<tr>{}</tr>", row.iter().enumerate().map(cell).collect::<String>());
+    let rows: String = rows.map(row).collect();
     format!(
-        "<div class=\"scroll\" tabindex=\"0\"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+        "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"{name}\">\
+         <table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 }
 
@@ -120,7 +126,7 @@ fn predictions(entries: &[Entry]) -> String {
         let off = 100.0 * (predicted as f64 / measured.max(1) as f64 - 1.0);
         vec![title(entry.mode), bytes(predicted), bytes(measured), format!("{off:+.1}%")]
     });
-    table(&["", "predicted", "measured", "off by"], rows)
+    table("Predicted and measured memory", &["", "predicted", "measured", "off by"], rows)
 }
 
 fn numbers(entries: &[Entry]) -> String {
@@ -136,7 +142,7 @@ fn numbers(entries: &[Entry]) -> String {
             difference(entry.logits_difference),
         ]
     });
-    table(&head, rows)
+    table("All numbers", &head, rows)
 }
 
 /// What each mode returns, what in it is random, and where it is implemented.
@@ -152,6 +158,15 @@ fn descriptions(entries: &[Entry]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_has_a_name_and_so_have_its_rows() {
+        let html = table("Times", &["", "time"], [["a&b", "1 s"].map(str::to_owned).to_vec()].into_iter());
+        let expected = "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"Times\"><table><thead><tr>\
+                        <th scope=\"col\"></th><th scope=\"col\">time</th></tr></thead><tbody><tr>\
+                        <th scope=\"row\">a&amp;b</th><td>1 s</td></tr></tbody></table></div>";
+        assert_eq!(html, expected);
+    }
 
     /// The page loads no other file, and every placeholder of the templates is filled.
     #[test]

@@ -4,7 +4,7 @@
 use super::{Changes, Clean};
 use crate::source::event::{Event, EventSink, Halt};
 use memchr::memchr_iter;
-use unicode_normalization::{IsNormalized, UnicodeNormalization, char::canonical_combining_class, is_nfc_quick};
+use unicode_normalization::{IsNormalized, UnicodeNormalization, char::is_combining_mark, is_nfc_quick};
 
 /// A line longer than this is cleaned in parts.
 const LONGEST_LINE_BYTES: usize = 1 << 20;
@@ -109,7 +109,7 @@ impl Cleaner {
 
     /// Cleans the beginning of a line that is too long to buffer: up to its last line end of
     /// another kind, else to before its last printable ASCII character, else to before its last
-    /// character that is no combining mark, so as not to cut these off.
+    /// character that does not compose with what is before it, so as not to cut these off.
     fn end_part(&mut self, out: &mut String) {
         // The last character may be half of a line end.
         let last = self.line.char_indices().next_back().map_or(0, |(at, _)| at);
@@ -122,7 +122,7 @@ impl Cleaner {
         // Something must go, or the line would grow without end.
         let last_of = |is_wanted: fn(char) -> bool| self.line.rfind(is_wanted).filter(|&at| at > 0);
         let at = last_of(|character| character.is_ascii_graphic())
-            .or_else(|| last_of(|character| canonical_combining_class(character) == 0))
+            .or_else(|| last_of(|character| !composes(character)))
             .unwrap_or(self.line.len());
         let part: String = self.line.drain(..at).collect();
         let part = self.blanks(&part);
@@ -158,6 +158,12 @@ impl Cleaner {
         }
         out.push_str(&composed);
     }
+}
+
+/// Whether a character may compose with what is before it: a combining mark, or a vowel or final
+/// consonant of a Korean syllable.
+fn composes(character: char) -> bool {
+    is_combining_mark(character) || matches!(character, '\u{1161}'..='\u{11ff}')
 }
 
 /// Counts pairs of characters that look like UTF-8 decoded as Windows-1252: the character of a lead
@@ -196,15 +202,17 @@ mod tests {
 
     #[test]
     fn a_line_without_ascii_is_not_held_until_its_end() {
-        let (mut cleaner, mut cleaned) = (Cleaner::new(Clean::All), String::new());
-        let piece = "\u{4e00}\u{3b1}\u{301}".repeat(60_000);
-        clean(&mut cleaner, Event::Text("a"), &mut cleaned);
-        for _ in 0..9 {
-            clean(&mut cleaner, Event::Text(&piece), &mut cleaned);
-            assert!(cleaner.line.len() <= LONGEST_LINE_BYTES, "{}", cleaner.line.len());
+        for characters in ["\u{4e00}\u{3b1}\u{301}", "\u{1112}\u{1161}\u{11ab}"] {
+            let (mut cleaner, mut cleaned) = (Cleaner::new(Clean::All), String::new());
+            let piece = characters.repeat(60_000);
+            clean(&mut cleaner, Event::Text("a"), &mut cleaned);
+            for _ in 0..9 {
+                clean(&mut cleaner, Event::Text(&piece), &mut cleaned);
+                assert!(cleaner.line.len() <= LONGEST_LINE_BYTES, "{}", cleaner.line.len());
+            }
+            clean(&mut cleaner, Event::EndOfDocument, &mut cleaned);
+            let expected: String = format!("a{}", piece.repeat(9)).nfc().collect();
+            assert!(cleaned == expected, "{characters}");
         }
-        clean(&mut cleaner, Event::EndOfDocument, &mut cleaned);
-        let expected: String = format!("a{}", piece.repeat(9)).nfc().collect();
-        assert!(cleaned == expected);
     }
 }

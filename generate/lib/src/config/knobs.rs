@@ -59,6 +59,7 @@ pub struct Knob {
     pub typed: Option<Typed>,
     set: fn(&Knobs) -> Option<&dyn KnobValue>,
     read: fn(&mut Knobs, &Value) -> Result<(), String>,
+    unset: fn(&mut Knobs),
     /// Copies its value into the configuration, if it is set.
     pub(super) apply: fn(&Knobs, &mut GenerationConfig),
     value: fn(&GenerationConfig) -> &dyn KnobValue,
@@ -187,6 +188,7 @@ macro_rules! knobs {
                     knobs.$field = Some(<$type>::from_json(json).ok_or_else(<$type>::kind)?);
                     Ok(())
                 },
+                unset: |knobs| knobs.$field = None,
                 apply: |knobs, config| {
                     if let Some(value) = &knobs.$field {
                         config.$field = value.clone().into();
@@ -371,6 +373,13 @@ impl Knobs {
     pub(super) fn sampling_and_on(&self) -> Option<&'static Knob> {
         let mut sampling = KNOBS.iter().filter(|knob| knob.used_by == UsedBy::Sampling);
         sampling.find(|knob| knob.set_in(self).is_some_and(|value| !knob.is_off(value)))
+    }
+
+    /// Unsets all that are used only for sampling, except the temperature.
+    pub fn unset_sampling(&mut self) {
+        for knob in KNOBS.iter().filter(|knob| knob.used_by == UsedBy::Sampling && knob.name != "temperature") {
+            (knob.unset)(self);
+        }
     }
 }
 

@@ -34,7 +34,10 @@ pub(super) const TEMPLATE_PARAMETERS: [Parameter; 4] = [
     Parameter::array("tools", "tools to pass to the chat template"),
     Parameter::object("chat_template_kwargs", "more variables for the chat template"),
     Parameter::boolean("add_generation_prompt", "end the text with the beginning of an answer"),
-    Parameter::boolean("continue_final_message", "continue the last message if it is an answer"),
+    Parameter::boolean(
+        "continue_final_message",
+        "continue the last message if it is an answer; the default, unless add_generation_prompt is sent",
+    ),
 ];
 
 /// The names of OpenAI's API, and of vLLM's and llama.cpp's extensions to it.

@@ -47,6 +47,8 @@ pub(super) struct Model {
     pub(super) memory: Memory,
     /// Cache positions that a request may take.
     pub(super) usable_positions: usize,
+    /// The same with the largest cache that the server and the device allow.
+    pub(super) most_usable_positions: usize,
 }
 
 /// A model's memory.
@@ -54,6 +56,8 @@ pub(super) struct Model {
 pub(super) struct Memory {
     /// Positions in the cache.
     pub(super) positions: usize,
+    /// Positions in the largest cache that the server and the device allow.
+    most_positions: usize,
     /// Bytes of a cache position.
     pub(super) position_bytes: usize,
     weight_bytes: usize,
@@ -83,11 +87,19 @@ pub(super) struct LoadOptions {
 }
 
 impl LoadOptions {
-    /// The memory that a model of this shape will take.
-    fn memory(&self, shape: &GptConfig) -> Result<Memory> {
+    /// The memory that a model of this shape will take, on a device that holds `most_slots` of its
+    /// cache positions.
+    fn memory(&self, shape: &GptConfig, most_slots: usize) -> Result<Memory> {
         let (position_bytes, context) = (shape.kv_cache_bytes(1, 1).max(1), shape.context_length);
         // A text of the whole context must always fit.
         let least = 2 * context;
+        ensure!(
+            most_slots >= least,
+            UsageError::new(format!(
+                "the device can hold {most_slots} positions of the model's KV cache; two texts of the model's context of \
+                 {context} tokens need {least}; use --device cpu"
+            ))
+        );
         let positions = self.cache_bytes / position_bytes;
         ensure!(
             positions >= least,
@@ -103,8 +115,13 @@ impl LoadOptions {
             WeightType::Int8 => 8.5 / 8.0, // a byte, and its share of a 16-bit scale for 32 weights
         };
         let weight_bytes = (shape.parameters() as f64 * weight_bytes) as usize;
-        let positions = positions.min(MAX_CONTEXTS * context).min(KvCache::most_slots(shape.heads(), &self.device));
-        Ok(Memory { positions, position_bytes, weight_bytes })
+        let most_positions = most_slots.min(MAX_CONTEXTS * context);
+        Ok(Memory { positions: positions.min(most_positions), most_positions, position_bytes, weight_bytes })
+    }
+
+    /// The cache positions of a model of this shape that the device can hold.
+    fn most_slots(&self, shape: &GptConfig) -> usize {
+        KvCache::most_slots(shape.heads(), &self.device)
     }
 }
 
@@ -163,11 +180,6 @@ impl Passes {
 /// Largest cache, in context lengths. For small models the limit in bytes would allow far more than
 /// is useful.
 const MAX_CONTEXTS: usize = 256;
-
-/// Most cache positions that a request may take, however large --cache-mib is.
-pub(super) fn most_usable_positions(context_length: usize) -> usize {
-    Limits { tokens_per_step: 1, positions: MAX_CONTEXTS * context_length }.usable_positions()
-}
 
 /// How often to check whether there is memory for a model.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -236,7 +248,10 @@ impl Models {
         if !wanted.folder.join("config.json").is_file() {
             return Err(ApiError::gone(&wanted.name));
         }
-        let memory = || -> Result<Memory> { self.options.memory(&read_config(&wanted.folder)?) };
+        let memory = || -> Result<Memory> {
+            let shape = read_config(&wanted.folder)?;
+            self.options.memory(&shape, self.options.most_slots(&shape))
+        };
         let bytes = memory().map_err(|error| ApiError::internal(format!("{error:#}")))?.bytes();
         while !self.make_room(bytes) {
             if Instant::now() >= deadline {
@@ -321,8 +336,8 @@ impl Models {
         let LoadOptions { device, weights, tokens_per_step, .. } = &self.options;
         let (model, tokenizer) = load(folder, *weights, true, || Ok(device.clone()))?;
         let shape = model.config().clone();
-        let memory = self.options.memory(&shape)?;
-        let limits = Limits { tokens_per_step: *tokens_per_step, positions: memory.positions };
+        let memory = self.options.memory(&shape, self.options.most_slots(&shape))?;
+        let limits = |positions| Limits { tokens_per_step: *tokens_per_step, positions };
         let (template, template_refused) = self.template(name, Template::of_folder(folder, tokenizer.as_ref()));
         let model = Model {
             name: name.clone(),
@@ -337,8 +352,9 @@ impl Models {
             tokenizer_hash: tokenizer.as_ref().map(hash),
             tokenizer,
             memory,
-            usable_positions: limits.usable_positions(),
-            engine: Engine::start(model, limits).context("cannot start a thread for the model")?,
+            usable_positions: limits(memory.positions).usable_positions(),
+            most_usable_positions: limits(memory.most_positions).usable_positions(),
+            engine: Engine::start(model, limits(memory.positions)).context("cannot start a thread for the model")?,
         };
         lock(&self.engine_metrics).running.push(model.engine.metrics_handle());
         Ok(model)

@@ -6,7 +6,6 @@ use ember_decoding::generate::rows_at_once;
 use ember_model::GptConfig;
 
 use super::error::ApiError;
-use super::models::most_usable_positions;
 
 /// Most traced candidates per step: each is ranked among all tokens.
 const MAX_TRACED: usize = 200;
@@ -151,12 +150,13 @@ pub(super) fn check_prompts(
 
 /// Refuses texts that do not fit in the cache. A prompt takes its own positions once, and those of
 /// its rows, but never more than as many whole contexts. Prompts that are continued one after
-/// another take their positions one after another.
+/// another take their positions one after another. The largest cache has `most_usable_positions`.
 pub(super) fn check_positions(
     prompts: &[Vec<u32>],
     config: &GenerationConfig,
     context_length: usize,
     usable_positions: usize,
+    most_usable_positions: usize,
 ) -> Result<(), ApiError> {
     let (together, rows) = rows_at_once(config, prompts.len());
     let new_tokens = config.max_new_tokens.saturating_add(config.draft_tokens);
@@ -165,7 +165,7 @@ pub(super) fn check_positions(
     let batch = |prompts: &[Vec<u32>]| prompts.iter().map(most).fold(0, usize::saturating_add);
     let positions = prompts.chunks(together.max(1)).map(batch).max().unwrap_or(0);
     if positions > usable_positions {
-        let may_fit = positions <= most_usable_positions(context_length);
+        let may_fit = positions <= most_usable_positions;
         let larger = if may_fit { ", or start the server with a larger --cache-mib" } else { "" };
         return Err(ApiError::invalid(format!(
             "this may take {positions} positions of the KV cache, which has {usable_positions}; ask for fewer or \
@@ -219,7 +219,7 @@ mod tests {
             (drafts, 3, 4 + 10 + 4),
             (GenerationConfig { max_new_tokens: 1000, ..texts(Strategy::Exact) }, 1, 16 * 64),
         ] {
-            let fits = |usable| check_positions(&vec![vec![1; 4]; prompts], &config, 64, usable).is_ok();
+            let fits = |usable| check_positions(&vec![vec![1; 4]; prompts], &config, 64, usable, usable).is_ok();
             assert!(fits(positions) && !fits(positions - 1), "{prompts} of {config:?}");
         }
     }
@@ -228,7 +228,7 @@ mod tests {
     fn a_larger_cache_is_advised_only_if_the_texts_can_fit_in_one() {
         let config = GenerationConfig { max_new_tokens: 64, strategy: Strategy::Greedy, ..GenerationConfig::default() };
         let is_advised = |prompts| {
-            let refused = check_positions(&vec![vec![1; 4]; prompts], &config, 64, 100).unwrap_err();
+            let refused = check_positions(&vec![vec![1; 4]; prompts], &config, 64, 100, 192 * 64).unwrap_err();
             format!("{refused:?}").contains("larger --cache-mib")
         };
         assert!(is_advised(192) && !is_advised(193));

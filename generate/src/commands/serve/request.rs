@@ -223,7 +223,11 @@ impl<'a> Parameters<'a> {
         }
         // First, so that a wrong value is told even where it has no effect.
         knobs.check_ranges().map_err(|error| self.knob_error(&error))?;
-        unset_without_draws(&mut knobs);
+        // At a temperature of 0 nothing is drawn, so the other knobs of sampling have no effect, and
+        // clients send them whatever the temperature.
+        if knobs.temperature == Some(0.0) {
+            knobs.unset_sampling();
+        }
         if let Some((knob, id)) = knobs.outside_vocabulary(self.model.engine.config().vocab_size) {
             return Err(ApiError::unknown_token(self.sent_as(knob.name).unwrap_or(knob.name), id));
         }
@@ -349,7 +353,8 @@ impl<'a> Parameters<'a> {
             return Err(ApiError::param("n", format!("a request can ask for at most {MAX_TEXTS} texts")));
         }
         check_ranked(prompts.len(), &config)?;
-        check_positions(&prompts, &config, shape.context_length, self.model.usable_positions)?;
+        let (usable, most_usable) = (self.model.usable_positions, self.model.most_usable_positions);
+        check_positions(&prompts, &config, shape.context_length, usable, most_usable)?;
         let rows = if config.strategy.has_beams() { config.num_beams.max(each) } else { each };
         let echoes = self.is_on("echo")?;
         let reported = |ids: &Vec<u32>| {
@@ -401,15 +406,6 @@ impl<'a> Parameters<'a> {
             None => Ok(first),
             Some(_) => Err(ApiError::invalid("only one of regex, json_schema, lark_grammar and grammar can be set")),
         }
-    }
-}
-
-/// At a temperature of 0 unsets the knobs that shape draws: nothing is drawn, so they have no
-/// effect, and clients send them whatever the temperature.
-fn unset_without_draws(knobs: &mut Knobs) {
-    if knobs.temperature == Some(0.0) {
-        (knobs.top_k, knobs.top_p, knobs.min_p) = (None, None, None);
-        (knobs.typical_p, knobs.epsilon_cutoff, knobs.eta_cutoff) = (None, None, None);
     }
 }
 

@@ -155,7 +155,6 @@ pub(super) fn begin(
         client: Arc::clone(&client),
         events: sender,
         runtime: Handle::current(),
-        began: Instant::now(),
         first_token: None,
         written,
         pending: None,
@@ -183,7 +182,6 @@ async fn write_when_free(mut writer: Writer, active: ActiveRequest, held: usize)
         return;
     };
     let _ = writer.client.memory.set(memory);
-    writer.began = Instant::now(); // the wait for a slot is no time of the prompt's
     let events = writer.events.clone();
     let spawned = std::thread::Builder::new().spawn(move || writer.work(slot));
     if let Err(error) = spawned {
@@ -211,8 +209,6 @@ struct Writer {
     client: Arc<Client>,
     events: Sender<Event>,
     runtime: Handle,
-    /// When it got its slot.
-    began: Instant,
     /// When the first token was chosen, or the first step of a search was done.
     first_token: Option<Instant>,
     /// Tokens written so far, for `/slots`.
@@ -223,10 +219,11 @@ struct Writer {
 
 impl Writer {
     fn work(&mut self, slot: Slot) {
+        let began = Instant::now(); // the wait for a slot is no time of the prompt's
         let model = Arc::clone(&self.model);
         let mut request = model.engine.request(Arc::clone(&self.client.has_left));
         if self.parsed.reports_progress {
-            let (events, began) = (self.events.clone(), self.began);
+            let events = self.events.clone();
             // A progress event is dropped if the buffer is full.
             request = request.telling(move |progress| {
                 let seconds = if progress.read > progress.cached { began.elapsed().as_secs_f64() } else { 0.0 };
@@ -236,7 +233,7 @@ impl Writer {
         let outcome = self.write(&request);
         // Scored prompts are processed whole, and any cache hits are on their own positions.
         let cached_tokens = if self.parsed.scores_prompts { 0 } else { request.cached_tokens() as usize };
-        let timings = self.timings(cached_tokens);
+        let timings = self.timings(began, cached_tokens);
         drop(request);
         self.record(&timings, outcome.as_ref().err());
         drop(slot); // before the answer, so that a client that has read it finds the slot free
@@ -246,13 +243,13 @@ impl Writer {
         });
     }
 
-    fn timings(&self, cached_tokens: usize) -> Timings {
+    fn timings(&self, began: Instant, cached_tokens: usize) -> Timings {
         let first = self.first_token.unwrap_or_else(Instant::now);
         Timings {
             prompt_tokens: self.parsed.prompts.iter().map(Vec::len).sum(),
             cached_tokens,
             written_tokens: self.written.load(Ordering::Relaxed) as usize,
-            prompt_s: (first - self.began).as_secs_f64(),
+            prompt_s: (first - began).as_secs_f64(),
             writing_s: first.elapsed().as_secs_f64(),
         }
     }

@@ -259,9 +259,9 @@ mod tests {
         assert_eq!(kept, ["1 of 128x64 by 64x128, F32 to F32", "1 of 1x64 by 64x64, F32 to F32"]);
     }
 
-    /// They would be in step with any kernel, or with none, and the choice is kept for good.
+    /// Any kernel, or none, would agree with it, and the choice is kept for good.
     #[test]
-    fn results_with_which_none_can_be_compared_decide_nothing() {
+    fn a_result_that_tells_nothing_decides_nothing() {
         let Some(device) = gpu() else { return };
         let finite = random::<2>([33, 70], 3, &device);
         let with = |number: f32| {

@@ -16,7 +16,7 @@ use crate::error::{Error, InitError, Result};
 pub struct Init {
     /// Its folder.
     pub folder: PathBuf,
-    /// Its name for the user: the folder, or the file of another program that it was converted from.
+    /// Its name for the user: the folder, or the file of another program if that was named.
     pub named: PathBuf,
     /// The line that tells which checkpoint was found.
     pub(super) found: String,
@@ -35,10 +35,11 @@ impl Init {
     }
 
     fn find(named: &str) -> Result<Self> {
-        run_folder::find_and_open(Some(Path::new(named)), Self::of_found)
+        let named = Path::new(named);
+        run_folder::find_and_open(Some(named), |found| Self::of_found(named, found))
     }
 
-    fn of_found(found: run_folder::Found) -> Result<Self> {
+    fn of_found(named: &Path, found: run_folder::Found) -> Result<Self> {
         let line = format!("beginning from {found}");
         let folder = found.folder;
         folder::verify_checksums_for_inference(&folder)?;
@@ -51,7 +52,9 @@ impl Init {
         if tokens > vocab_size {
             return Err(InitError::ForeignTokenizer { folder, tokens, vocab_size }.into());
         }
-        Ok(Self { found: line, named: run_folder::original_of(&folder), folder, shape, tokenizer })
+        // A folder that was named stays the one to begin from, whatever has become of its original.
+        let named = if named.is_file() { run_folder::original_of(&folder) } else { folder.clone() };
+        Ok(Self { found: line, named, folder, shape, tokenizer })
     }
 
     /// The shape of the model of a run with `config`: this checkpoint's, with the run's context and

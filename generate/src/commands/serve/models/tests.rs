@@ -108,3 +108,15 @@ fn a_cache_has_room_for_two_texts_of_the_whole_context() {
     let error = models_of(folder.path(), 1000, 1 << 30).unwrap().load_default().err().unwrap().to_string();
     assert!(error.starts_with("--cache-mib is 0; two texts of the model's context of 64 tokens"), "{error}");
 }
+
+#[test]
+fn a_device_has_room_for_two_texts_of_the_whole_context() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = models_of(folder.path(), 1 << 30, 1 << 30).unwrap();
+    let shape = read_config(folder.path()).unwrap();
+    let positions = |most_slots| models.options.memory(&shape, most_slots).map(|memory| memory.positions);
+    assert_eq!([128, 1000, usize::MAX].map(|most_slots| positions(most_slots).unwrap()), [128, 1000, 256 * 64]);
+    let error = positions(127).unwrap_err().to_string();
+    assert!(error.starts_with("the device can hold 127 positions of the model's KV cache; two texts"), "{error}");
+    assert!(error.ends_with("need 128; use --device cpu"), "{error}");
+}

@@ -78,7 +78,9 @@ function clearAway(parent, nodes) {
 function report({ start, first, tokens }, usage, nodes) {
   if (first === null) return nodes.some(({ end }) => end === "stop") ? "The model ends the text here." : "";
   const seconds = (performance.now() - first) / 1000;
-  const speed = tokens > 4 && seconds > 0 ? `, ${number(Math.round((tokens - 1) / seconds))} per second` : "";
+  const rate = (tokens - 1) / seconds;
+  const rounded = rate < 9.95 ? Number(rate.toPrecision(2)) : Math.round(rate);
+  const speed = tokens > 4 && seconds > 0 ? `, ${number(rounded)} per second` : "";
   const cached = usage?.prompt_tokens_details?.cached_tokens;
   const ended = nodes.length === 1 && nodes[0].end === "stop" ? " It ended by itself." : "";
   const reused = cached ? `; ${number(cached)} were in the cache` : "";

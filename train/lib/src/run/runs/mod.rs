@@ -55,10 +55,12 @@ pub fn list(folders: &[PathBuf]) -> Result<Vec<Summary>, FolderError> {
     Ok(runs)
 }
 
-/// The error of a folder in which no run is found: a folder within that may not be read, if there is
-/// one, may be a run.
+/// The error of a folder in which no run is found: if none of the folders within may be read, that
+/// may be why.
 fn no_runs(folder: &Path, within: Vec<PathBuf>) -> FolderError {
-    let unread = within.into_iter().map(no_run).find(|error| !matches!(error, FolderError::NoRun(_)));
+    let errors: Vec<FolderError> = within.into_iter().filter(|path| path.is_dir()).map(no_run).collect();
+    let are_unread = errors.iter().all(|error| !matches!(error, FolderError::NoRun(_)));
+    let unread = errors.into_iter().next().filter(|_| are_unread);
     unread.unwrap_or_else(|| FolderError::NoRuns(folder.to_owned()))
 }
 

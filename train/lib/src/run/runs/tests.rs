@@ -191,6 +191,27 @@ fn a_run_that_learns_from_the_text_of_another_is_known() {
     assert!(learning_from(&[other]).is_empty());
 }
 
+/// A disk may have a folder such as `lost+found` that only root reads.
+#[cfg(unix)]
+#[test]
+fn a_folder_that_may_not_be_read_is_blamed_only_if_no_other_may_be() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let place = TempDir::new().unwrap();
+    let [closed, open] = ["lost+found", "texts"].map(|name| place.path().join(name));
+    let permit = |mode| fs::set_permissions(&closed, fs::Permissions::from_mode(mode)).unwrap();
+    fs::create_dir(&closed).unwrap();
+    permit(0o000);
+    if fs::read_dir(&closed).is_ok() {
+        return; // root may read everything
+    }
+    let refused = || list(&[place.path().to_owned()]).unwrap_err();
+    assert!(matches!(refused(), FolderError::File(error) if error.path == closed));
+    fs::create_dir(open).unwrap();
+    assert!(matches!(refused(), FolderError::NoRuns(_)));
+    permit(0o700);
+}
+
 #[test]
 fn nothing_goes_with_a_run_that_no_run_left() {
     for other in [
