@@ -1,6 +1,6 @@
 //! Errors of texts and tokenizers.
 
-use std::error::Error;
+use std::{error::Error, io, io::ErrorKind, iter::successors};
 
 use crate::terminal::typed;
 use ember_data::{prepare, source, source::EncodingOrigin, tokenizer};
@@ -29,13 +29,25 @@ fn of_preparing(error: &prepare::Error) -> Option<String> {
     }
 }
 
+/// Whether a disk is full: that of the temporary files, for nothing else is written to read a text.
+fn is_full_disk(error: &source::Error) -> bool {
+    let whole: &(dyn Error + 'static) = error;
+    let mut causes = successors(Some(whole), |error| (*error).source());
+    let cause = causes.find_map(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+}
+
 fn of_source(error: &source::Error) -> Option<String> {
     use source::Error::*;
     if error.is_of_the_disk() {
-        return Some(format!(
-            "{error}; once its disk answers, run the same command again; if this file alone cannot be read, move it away, \
-             which starts over"
-        ));
+        let remedy = match is_full_disk(error) {
+            true => "make room for temporary files, and run the same command again",
+            false => {
+                "run the same command again once its disk answers; if only this file cannot be read, move it away (a \
+                 preparation then starts over)"
+            }
+        };
+        return Some(format!("{error}; {remedy}"));
     }
     Some(match error {
         Run(path) => {
@@ -75,7 +87,6 @@ fn of_tokenizer(error: &tokenizer::Error) -> Option<String> {
 mod tests {
     use super::*;
     use crate::wording::{shared, words_by};
-    use ember_host::file_error::FileError;
 
     fn words(error: &(dyn Error + 'static)) -> String {
         words_by(error, shared).words()
@@ -112,15 +123,17 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_file_that_its_disk_does_not_give_is_to_be_moved_away() {
+        use ember_host::file_error::FileError;
         let of = |code| {
-            let source = std::io::Error::from_raw_os_error(code);
+            let source = io::Error::from_raw_os_error(code);
             let file = FileError { doing: "cannot read", path: "a.txt".into(), source };
             words(&prepare::Error::from(source::Error::from(file)))
         };
-        let (eio, eacces) = (5, 13);
-        let expected = "cannot read a.txt; once its disk answers, run the same command again; if this file alone cannot be \
-                        read, move it away, which starts over: ";
+        let (eio, eacces, enospc) = (5, 13, 28);
+        let expected = "cannot read a.txt; run the same command again once its disk answers; if only this file cannot be \
+                        read, move it away (a preparation then starts over): ";
         assert!(of(eio).starts_with(expected), "{}", of(eio));
+        assert!(of(enospc).starts_with("cannot read a.txt; make room for temporary files, "), "{}", of(enospc));
         assert!(of(eacces).starts_with("cannot read a.txt: "), "{}", of(eacces));
     }
 

@@ -55,9 +55,11 @@ impl Error {
     /// Whether the operating system failed to read, as when a network disk is gone, and not for
     /// what the file is: then the same file may be read later.
     pub fn is_of_the_disk(&self) -> bool {
-        const OF_THE_FILE: [ErrorKind; 4] =
-            [ErrorKind::NotFound, ErrorKind::PermissionDenied, ErrorKind::InvalidInput, ErrorKind::IsADirectory];
-        let is_of_the_disk = |error: &io::Error| error.raw_os_error().is_some() && !OF_THE_FILE.contains(&error.kind());
+        use ErrorKind::{InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied};
+        let is_of_the_file = |kind| {
+            matches!(kind, InvalidFilename | InvalidInput | IsADirectory | NotADirectory | NotFound | PermissionDenied)
+        };
+        let is_of_the_disk = |error: &io::Error| error.raw_os_error().is_some() && !is_of_the_file(error.kind());
         let whole: &(dyn std::error::Error + 'static) = self;
         let mut causes = successors(Some(whole), |error| (*error).source());
         causes.any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is_of_the_disk))
@@ -90,8 +92,8 @@ mod tests {
         };
         let (eio, estale) = (5, 116);
         assert!([eio, estale].into_iter().all(|code| of(io::Error::from_raw_os_error(code))));
-        let (enoent, eacces, einval) = (2, 13, 22);
-        assert!(![enoent, eacces, einval].into_iter().any(|code| of(io::Error::from_raw_os_error(code))));
+        let (enoent, eacces, enotdir, einval) = (2, 13, 20, 22);
+        assert!(![enoent, eacces, enotdir, einval].into_iter().any(|code| of(io::Error::from_raw_os_error(code))));
         assert!(!of(io::Error::other("corrupt deflate stream")) && !of(ErrorKind::UnexpectedEof.into()));
         let what = "a.txt after line 7".to_owned();
         assert!(Error::Unreadable { what, source: io::Error::from_raw_os_error(eio).into() }.is_of_the_disk());

@@ -22,10 +22,9 @@ const REPETITION: &str = "general.sampling.penalty_repeat";
 /// How many of the last tokens the repetition penalty covers; -1 for all of them.
 const REPETITION_WINDOW: &str = "general.sampling.penalty_last_n";
 
-/// Writes the sampling settings if the folder says whether to sample, or its knobs imply it.
+/// Writes the sampling settings if the folder says whether to sample.
 pub fn write(generation: &Map<String, Value>, header: &mut Header) {
-    let given = generation.get("do_sample").and_then(Value::as_bool);
-    let Some(do_sample) = given.or(implies_sampling(generation).then_some(true)) else { return };
+    let Some(do_sample) = generation.get("do_sample").and_then(Value::as_bool) else { return };
     let real = |key: &str, off: f64| generation.get(key).and_then(Value::as_f64).unwrap_or(off) as f32;
     let top_k = generation.get("top_k").and_then(Value::as_u64).unwrap_or(0);
     header.string("general.sampling.sequence", ORDER);
@@ -35,14 +34,6 @@ pub fn write(generation: &Map<String, Value>, header: &mut Header) {
     header.f32(MIN_P, real("min_p", 0.0));
     header.f32(REPETITION, real("repetition_penalty", 1.0));
     header.i32(REPETITION_WINDOW, -1);
-}
-
-/// Whether a folder sets a sampling knob, and names no other way to generate.
-fn implies_sampling(generation: &Map<String, Value>) -> bool {
-    let is_number = |key: &str| generation.get(key).is_some_and(Value::is_number);
-    let is_above = |key: &str, least: u64| generation.get(key).and_then(Value::as_u64).is_some_and(|n| n > least);
-    let searches = generation.get("strategy").is_some_and(Value::is_string) || is_above("num_beams", 1);
-    !searches && (["temperature", "top_p", "min_p"].into_iter().any(is_number) || is_above("top_k", 0))
 }
 
 /// The sampling settings of a file. Values that llama.cpp treats as off are omitted, and a

@@ -143,16 +143,8 @@ fn how_texts_are_drawn_goes_through_a_file() {
     let settings =
         json!({ "do_sample": true, "top_k": 0, "top_p": 1.0, "temperature": null, "num_beams": 2, "eos_token_id": 3 });
     assert_eq!(through(settings), json!({ "do_sample": true, "temperature": 1.0 }));
-    // Knobs that imply sampling; without any, or with another strategy, the file says nothing.
-    for (settings, expected) in [
-        (json!({ "temperature": 0.6, "top_p": 0.9 }), json!({ "do_sample": true, "temperature": 0.6, "top_p": 0.9 })),
-        (json!({ "top_k": 5 }), json!({ "do_sample": true, "temperature": 1.0, "top_k": 5 })),
-        (json!({ "top_k": 0, "temperature": null, "repetition_penalty": 1.1 }), json!({})),
-        (json!({ "top_p": 0.9, "num_beams": 4 }), json!({})),
-        (json!({ "top_p": 0.9, "strategy": "greedy" }), json!({})),
-    ] {
-        assert_eq!(through(settings), expected);
-    }
+    // Without `do_sample` the model's own programs are greedy, and the file says nothing.
+    assert_eq!(through(json!({ "temperature": 0.6, "top_p": 0.9 })), json!({}));
 }
 
 #[test]

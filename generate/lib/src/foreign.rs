@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Version of the conversion, a part of every cache key: it changes when the same file is converted
 /// differently.
-const CONVERSION_VERSION: u32 = 6;
+const CONVERSION_VERSION: u32 = 7;
 
 /// A file beside the converted folder with the path of the source file.
 const MADE_OF: &str = "made_of";

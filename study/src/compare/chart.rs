@@ -70,7 +70,7 @@ pub fn chart(runs: &[Record], axis: Axis, scale: Scale, style: Style, columns: u
     let curve = |run: &Record| scale.place(&if validated { run.validation(axis) } else { run.training(axis) });
     let curves: Vec<Points> = runs.iter().map(curve).collect();
     let last = curves.iter().flatten().map(|point| point.0).fold(0.0, f64::max);
-    let (low, high) = heights(curves.iter());
+    let (low, high) = heights(curves.iter(), scale);
     if last <= 0.0 || low >= high {
         return String::new();
     }

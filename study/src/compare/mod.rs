@@ -221,8 +221,9 @@ const SPIKES: f64 = 5.0;
 
 /// The lowest and the highest loss to draw. The first steps fall from far above, and would squeeze
 /// everything of interest into the lowest part of the picture: each curve's early part may lie
-/// above it, and so may spikes, the highest tenth of each curve unless it ends there.
-fn heights<'a>(curves: impl Iterator<Item = &'a Points> + Clone) -> (f64, f64) {
+/// above it, and so may, on a linear scale, spikes: the highest tenth of each curve unless it ends
+/// there.
+fn heights<'a>(curves: impl Iterator<Item = &'a Points> + Clone, scale: Scale) -> (f64, f64) {
     let settled = |curve: &'a Points| -> Vec<f64> {
         let last = curve.iter().map(|point| point.0).fold(f64::MIN, f64::max);
         let settled = curve.iter().filter(|point| point.0 >= last.min(0.04 * last)).map(|point| point.1);
@@ -234,7 +235,8 @@ fn heights<'a>(curves: impl Iterator<Item = &'a Points> + Clone) -> (f64, f64) {
     let ends = curves.clone().filter_map(|curve| Some(curve.last()?.1));
     let usual = usual.chain(ends).fold(f64::MIN, f64::max);
     let low = curves.flatten().map(|point| point.1).fold(f64::MAX, f64::min);
-    let high = if most - low > SPIKES * (usual - low).max(0.02) { usual } else { most };
+    let is_squeezed = scale == Scale::Linear && most - low > SPIKES * (usual - low).max(0.02);
+    let high = if is_squeezed { usual } else { most };
     let pad = 0.04 * (high - low).max(0.02);
     (low - pad, high + pad)
 }

@@ -106,7 +106,7 @@ fn heading(area: &Area<'_>, note: Option<&str>) -> Drawn {
 fn losses(area: &Area<'_>, curves: &[Curves], axis: Axis, scale: Scale) -> Drawn {
     let all = curves.iter().flatten();
     let last = all.clone().flatten().map(|point| point.0).fold(0.0, f64::max).max(1e-9);
-    let (low, high) = heights(all);
+    let (low, high) = heights(all, scale);
     let ticks = if axis == Axis::Time { 9 } else { whole_ticks(last) };
     let mut chart =
         panel(area, 28).set_label_area_size(LabelAreaPosition::Bottom, 44).build_cartesian_2d(0.0..last, low..high)?;

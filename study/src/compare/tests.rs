@@ -108,7 +108,7 @@ fn numbers_that_no_run_has_are_left_out_of_the_picture() {
 fn the_lowest_loss_stands_at_its_height_also_where_it_was_the_first() {
     let curve: Points =
         (0..100).map(|i| (f64::from(i), if i == 1 { 1.0 } else { 2.0 + 1.0 / f64::from(i + 1) })).collect();
-    let (low, high) = heights([curve].iter());
+    let (low, high) = heights([curve].iter(), Scale::Linear);
     assert!(low < 1.0 && high < 2.3, "{low} to {high}");
 }
 
@@ -223,14 +223,17 @@ fn without_a_picture_the_reason_is_the_axis_or_the_scale() {
 #[test]
 fn a_spike_squeezes_no_curve_but_a_run_that_stays_diverged_is_drawn() {
     let falling: Vec<f64> = (0..200).map(|i| 2.0 - 0.005 * f64::from(i)).collect();
-    let top = |losses: &[f64]| {
+    let top_on = |scale: Scale, losses: &[f64]| {
         let run = record("a", losses, "");
-        heights([run.training(Axis::Step), run.validation(Axis::Step)].iter()).1
+        heights([run.training(Axis::Step), run.validation(Axis::Step)].map(|curve| scale.place(&curve)).iter(), scale).1
     };
+    let top = |losses: &[f64]| top_on(Scale::Linear, losses);
     assert!((2.0..2.2).contains(&top(&falling)));
     let mut spiky = falling.clone();
     spiky[100] = 1e5;
     assert!(top(&spiky) < top(&falling));
+    let [above, below] = [&spiky, &falling].map(|losses| top_on(Scale::Logarithmic, losses));
+    assert!(above > below + 1.0, "there it squeezes nothing: {above}, {below}");
     spiky[100] = 2.5; // too low to squeeze the others, if smoothed with its neighbours
     assert_eq!(top(&spiky), top(&falling));
     spiky[100..].fill(1e5);
