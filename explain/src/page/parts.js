@@ -38,8 +38,7 @@ const textOf = (ids) => textsOf([ids])[0];
 /** The prompt's text. */
 const promptText = () => element("span", { class: "prompt", text: data.prompt.text ?? textOf(data.prompt.ids) });
 
-/** A number of nats; what rounds to 0 has no sign. */
-const nats = (x) => x.toFixed(2).replace("-0.00", "0.00").replace("-", "\u2212");
+const nats = (x) => x.toFixed(2).replace("-", "\u2212");
 
 /** A row of a bar chart: token, bar, number and a note. `p` fills the bar, a thin mark shows `was`; both are relative to `full`.
  * The exact values are in `data-` attributes for checks. */
