@@ -1,6 +1,6 @@
 //! Errors of texts and tokenizers.
 
-use std::{error::Error, io, io::ErrorKind, iter::successors};
+use std::{error::Error, io::ErrorKind};
 
 use crate::terminal::typed;
 use ember_data::{prepare, source, source::EncodingOrigin, tokenizer};
@@ -31,10 +31,7 @@ fn of_preparing(error: &prepare::Error) -> Option<String> {
 
 /// Whether a disk is full: that of the temporary files, for nothing else is written to read a text.
 fn is_full_disk(error: &source::Error) -> bool {
-    let whole: &(dyn Error + 'static) = error;
-    let mut causes = successors(Some(whole), |error| (*error).source());
-    let cause = causes.find_map(|cause| cause.downcast_ref::<io::Error>());
-    cause.is_some_and(|cause| matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+    error.of_system().is_some_and(|cause| matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
 }
 
 fn of_source(error: &source::Error) -> Option<String> {
@@ -125,7 +122,7 @@ mod tests {
     fn a_file_that_its_disk_does_not_give_is_to_be_moved_away() {
         use ember_host::file_error::FileError;
         let of = |code| {
-            let source = io::Error::from_raw_os_error(code);
+            let source = std::io::Error::from_raw_os_error(code);
             let file = FileError { doing: "cannot read", path: "a.txt".into(), source };
             words(&prepare::Error::from(source::Error::from(file)))
         };

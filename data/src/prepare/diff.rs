@@ -1,7 +1,7 @@
 //! The changes that cleaning makes, document by document, as a diff.
 
-use super::{error::Error, options::PrepareOptions};
-use crate::source::{self, Clean, Event, Input, Listing, ReadOptions, TextFile};
+use super::{documents::Documents, error::Error, options::PrepareOptions};
+use crate::source::{self, Clean, Input, Listing, ReadOptions, TextFile};
 use similar::algorithms::{Capture, Compact, Replace, myers};
 use similar::udiff::UnifiedHunkHeader;
 use std::{fmt::Write, sync::atomic::AtomicU64, time::Duration, time::Instant};
@@ -63,20 +63,9 @@ fn of_document(name: &str, before: &str, after: &str) -> String {
 }
 
 fn documents(file: &TextFile, options: &ReadOptions) -> Result<Vec<String>, Error> {
-    let (mut documents, mut document, mut bytes) = (Vec::new(), String::new(), 0);
+    let mut documents = Documents::default();
     source::read::<Error>(file, options, &AtomicU64::new(0), &mut |event| {
-        match event {
-            Event::Title(_) | Event::Dated(_) => {}
-            Event::Text(text) => {
-                bytes += text.len();
-                document.push_str(text);
-            }
-            Event::EndOfDocument => {
-                bytes += size_of::<String>();
-                documents.push(std::mem::take(&mut document));
-            }
-        }
-        if bytes > MAX_BYTES {
+        if documents.add(event) > MAX_BYTES {
             let what = format!(
                 "{} has more than {} MiB of text, too much to show the changes; name a smaller part of it",
                 file.name,
@@ -86,7 +75,7 @@ fn documents(file: &TextFile, options: &ReadOptions) -> Result<Vec<String>, Erro
         }
         Ok(())
     })?;
-    Ok(documents)
+    Ok(documents.into_all())
 }
 
 #[cfg(test)]

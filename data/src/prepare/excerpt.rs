@@ -1,7 +1,7 @@
 //! A small sample spread over a large text: enough to judge the text without reading all of it.
 
-use super::{error::Error, options::PrepareOptions, text_tokenizer::bpe_for};
-use crate::source::{self, Event, Input, Listing, ReadOptions, TextFile};
+use super::{documents::Documents, error::Error, options::PrepareOptions, text_tokenizer::bpe_for};
+use crate::source::{self, Input, Listing, ReadOptions, TextFile};
 use crate::tokenizer::TokenizerChoice;
 use ember_host::file_error::At;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -131,21 +131,10 @@ fn blocks(file: &TextFile, budget: u64) -> io::Result<(Vec<String>, u64)> {
 /// taken, so that the text matches the bytes counted.
 fn beginning(file: &TextFile, options: &ReadOptions, budget: u64) -> Result<(Vec<String>, u64), source::Error> {
     let read = AtomicU64::new(0);
-    let (mut documents, mut document, mut held) = (Vec::new(), String::new(), 0);
-    let mut enough = None;
+    let (mut documents, mut enough) = (Documents::default(), None);
     // Stops with the file's error, or with `Err(None)` once there is enough.
     let ended: Result<_, Option<source::Error>> = source::read(file, options, &read, &mut |event| {
-        match event {
-            Event::Title(_) | Event::Dated(_) => {}
-            Event::Text(text) => {
-                held += text.len();
-                document.push_str(text);
-            }
-            Event::EndOfDocument => {
-                held += size_of::<String>();
-                documents.push(std::mem::take(&mut document));
-            }
-        }
+        let held = documents.add(event);
         let so_far = read.load(Ordering::Relaxed);
         match enough {
             _ if held > MAX_TEXT_BYTES => {
@@ -161,10 +150,7 @@ fn beginning(file: &TextFile, options: &ReadOptions, budget: u64) -> Result<(Vec
     if let Err(Some(error)) = ended {
         return Err(error);
     }
-    if !document.trim().is_empty() {
-        documents.push(document);
-    }
-    Ok((documents, enough.unwrap_or(read.into_inner()).min(file.bytes)))
+    Ok((documents.into_all(), enough.unwrap_or(read.into_inner()).min(file.bytes)))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod checkpoint;
 pub(crate) mod corpus;
 mod dataset;
 mod diff;
+mod documents;
 mod duplicates;
 mod encode;
 mod error;

@@ -59,10 +59,14 @@ impl Error {
         let is_of_the_file = |kind| {
             matches!(kind, InvalidFilename | InvalidInput | IsADirectory | NotADirectory | NotFound | PermissionDenied)
         };
-        let is_of_the_disk = |error: &io::Error| error.raw_os_error().is_some() && !is_of_the_file(error.kind());
+        self.of_system().is_some_and(|error| !is_of_the_file(error.kind()))
+    }
+
+    /// The operating system's error that caused this one, if any did.
+    pub fn of_system(&self) -> Option<&io::Error> {
         let whole: &(dyn std::error::Error + 'static) = self;
-        let mut causes = successors(Some(whole), |error| (*error).source());
-        causes.any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is_of_the_disk))
+        let causes = successors(Some(whole), |error| (*error).source());
+        causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).find(|error| error.raw_os_error().is_some())
     }
 
     pub(super) fn unusable(name: impl ToString, what: impl Into<String>) -> Self {
